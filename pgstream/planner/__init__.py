@@ -1,0 +1,1 @@
+"""SELECT + catalogue snapshot → plan. Pure: no I/O, no Spark."""

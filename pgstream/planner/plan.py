@@ -1,0 +1,205 @@
+"""The plan: what a continuous query does, as versioned JSON.
+
+Owns: the structs that the planner makes and the worker runs, their JSON form and version. This is the only thing that
+crosses from planner to Spark; expressions in it are **Spark SQL text**.
+Must not know: sqlglot, the catalogue, Spark. Secrets never stand in a plan: a source or sink names its store, and the
+engine hands the store's options to the worker beside the plan.
+
+Hidden columns, added by the worker to every source and kept by every step:
+``__time`` timestamp    the row's event time (``semantics.md`` §28.1 says what each step makes of it)
+``__delete`` boolean    only in *upsert* steps: this row removes its key
+``__partition`` int, ``__offset`` bigint   the source position, while a step keeps one row per source row
+``__key`` binary        the raw record key, only if some expression above uses rowkey() (``Source.wants``)
+Rules for names: a step's output columns have plain, unique names; expressions name the columns of their input as
+back-ticked identifiers. The two inputs of a join are prefixed: column ``userid`` of the left input with alias ``p`` is
+the single identifier `` `p.userid` `` above the join (no prefix where the alias is empty).
+Start reading at ``Plan``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+VERSION = 1
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A declared column: ``type`` is DeltaStream's type text (``types.parse``)."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+class Expr(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A named expression in Spark SQL text; ``at`` is its 0-based character offset in the client's statement."""
+
+    name: str
+    sql: str
+    at: int | None = None
+
+
+class Window(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``kind`` is ``tumble`` or ``hop``; milliseconds; ``advance_ms`` equals ``size_ms`` for tumble."""
+
+    kind: str
+    size_ms: int
+    advance_ms: int
+
+
+class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
+    """Read one relation. Output: its columns, then the hidden ones. Mode: append for a stream, upsert for a changelog.
+
+    ``watermark``: whether a step above needs event time; the worker sets withWatermark(lateness_ms) only then.
+    ``on_bad_record``: terminate, ignore, or log (to ``bad_record_topic`` in ``bad_record_store``).
+    """
+
+    alias: str
+    relation: str
+    kind: str
+    store: str
+    entity: str
+    columns: list[Column]
+    value_format: str
+    primary_key: list[str] = []
+    key_format: str | None = None
+    key_type: str | None = None
+    timestamp: str | None = None
+    timestamp_format: str = "sql"
+    lateness_ms: int = 10000
+    starting_position: str = "latest"
+    on_bad_record: str = "terminate"
+    bad_record_topic: str | None = None
+    bad_record_store: str | None = None
+    watermark: bool = False
+    wants: list[str] = []
+    options: dict[str, str] = {}
+    at: int | None = None
+
+
+class Filter(msgspec.Struct, frozen=True, omit_defaults=True, tag="filter"):
+    """Keep rows whose ``condition`` is true. Over an upsert input a row that fails becomes a delete of its key."""
+
+    input: Node
+    condition: Expr
+
+
+class Project(msgspec.Struct, frozen=True, omit_defaults=True, tag="project"):
+    """Compute the output columns; hidden columns pass through."""
+
+    input: Node
+    columns: list[Expr]
+
+
+class Aggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="aggregate"):
+    """GROUP BY. Output: ``group`` columns, ``aggregates`` columns, and with a window ``window_start``, ``window_end``
+    (timestamp_ntz). Mode: upsert, keyed by window bounds (if any) and group; with ``final`` append: one row a key once
+    the watermark passes the window's end. ``__time``: window_end - 1 ms, or the latest contributing event time.
+    """
+
+    input: Node
+    group: list[Expr]
+    aggregates: list[Expr]
+    window: Window | None = None
+    final: bool = False
+
+
+class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interval_join"):
+    """Stream with stream: equal keys and at most ``within_ms`` between the event times. ``how``: inner, left or full.
+
+    ``left_key`` / ``right_key`` are over the unprefixed columns of each input. Output: prefixed columns of both.
+    ``__time``: the later of the two (that of the present side for an unmatched row). Mode: append.
+    """
+
+    left: Node
+    right: Node
+    how: str
+    within_ms: int
+    left_key: Expr
+    right_key: Expr
+    left_alias: str = ""
+    right_alias: str = ""
+
+
+class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
+    """UNION ALL by position; the first input's names. All inputs are append."""
+
+    inputs: list[Node]
+
+
+Node = Source | Filter | Project | Aggregate | IntervalJoin | Union
+
+
+class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
+    """Materialized view: rows go to table ``pgstream_state."<table>"`` of database ``database``.
+
+    ``mode`` append: every row is kept. upsert: one row per ``key`` (output column names; empty: a single row).
+    """
+
+    relation: str
+    database: str
+    table: str
+    mode: str
+    key: list[str] = []
+
+
+class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
+    """Write to a topic, exactly once. ``columns`` go into the value (after ``value.columns.exclude``), in order.
+
+    ``key_columns`` with ``key_format`` make the record key (primitive: exactly one). ``mode`` upsert: a deleted key
+    is written as a tombstone (needs a key). The record's timestamp is ``__time``.
+    """
+
+    relation: str
+    store: str
+    entity: str
+    mode: str
+    value_format: str
+    columns: list[str]
+    key_format: str | None = None
+    key_columns: list[str] = []
+    timestamp_format: str = "sql"
+    options: dict[str, str] = {}
+
+
+class ResultSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="result"):
+    """Rows go to the client of an interactive SELECT, in PostgreSQL's text format. ``limit`` ends the query."""
+
+    limit: int | None = None
+
+
+Sink = ViewSink | KafkaSink | ResultSink
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A whole continuous query. ``columns`` is filled from the analyzer: output names and DeltaStream types."""
+
+    root: Node
+    sink: Sink
+    columns: list[Column] = []
+    state_ttl_ms: int | None = None
+    version: int = VERSION
+
+    def json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def load(data: bytes | str) -> Plan:
+    """Read a plan; a plan of a newer version raises ValueError."""
+    plan = msgspec.json.decode(data, type=Plan)
+    if plan.version > VERSION:
+        raise ValueError(f"plan version {plan.version} is newer than {VERSION}")
+    return plan
+
+
+def sources(node: Node) -> list[Source]:
+    """Every source of a plan, left to right."""
+    match node:
+        case Source():
+            return [node]
+        case IntervalJoin():
+            return sources(node.left) + sources(node.right)
+        case Union():
+            return [s for i in node.inputs for s in sources(i)]
+        case _:
+            return sources(node.input)

@@ -1,0 +1,111 @@
+"""The statement base: what every statement of ours is, what it is given, what it answers.
+
+Owns: ``Statement``, ``Context``, ``Session``, ``Result``. A statement is a frozen dataclass with ``parse`` and
+``execute``, in the module of its object (``stores.py`` holds everything about STORE).
+Must not know: sockets or messages; ``server`` runs statements and encodes results.
+Start reading at ``Statement``. How to add one: ``docs/howto/add_a_statement.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pgstream import types
+from pgstream.config import Config
+
+if TYPE_CHECKING:
+    from pgstream.catalog.store import Catalog
+    from pgstream.engine.engine import Engine
+    from pgstream.sql.cursor import Cursor
+
+TextRow = Sequence[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An output column: name and type; its values travel in PostgreSQL's text format."""
+
+    name: str
+    type: types.Type = types.TEXT
+
+
+@dataclass(slots=True)
+class Result:
+    """The answer of a statement.
+
+    ``rows`` is a finished sequence, or an asynchronous iterator of rows for streaming results: ``server`` sends rows as
+    they come and calls ``aclose()`` on it when the client cancels, closes the portal, or goes away.
+    ``tag`` is the CommandComplete text; with ``{rows}`` in it the number of rows sent is filled in.
+    ``columns`` empty means: no result set.
+    """
+
+    tag: str
+    columns: Sequence[Column] = ()
+    rows: Sequence[TextRow] | AsyncIterator[TextRow] = ()
+
+
+@dataclass(slots=True)
+class Session:
+    """A client's session context: what USE changes. ``backend_user`` is the authenticated PostgreSQL user."""
+
+    user: str
+    database: str
+    schema: str = "public"
+    store: str | None = None
+    role: str = "sysadmin"
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Context:
+    """What a running statement may use.
+
+    ``notice`` sends a NoticeResponse at once (severity NOTICE unless given). ``use_database`` moves the session's
+    backend connection; ``use_schema`` sets its search_path. ``parameters`` are the bound values of the extended
+    protocol in text form (None = NULL).
+    """
+
+    config: Config
+    session: Session
+    catalog: Catalog
+    engine: Engine
+    notice: Callable[..., None]
+    use_database: Callable[[str], Any]
+    use_schema: Callable[[str], Any]
+    parameters: Sequence[str | None] = ()
+
+
+class Statement:
+    """One statement of ours.
+
+    ``words``: its first words, by which it is found. ``tag``: the CommandComplete text. ``columns``: the output columns
+    when they are known without a catalogue (the extended protocol asks before execution); a statement whose columns
+    depend on the catalogue overrides ``describe``.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ()
+    tag: ClassVar[str] = ""
+    columns: ClassVar[tuple[Column, ...]] = ()
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        """Read the whole statement, first words included, up to its end. Errors: SyntaxFault with position."""
+        raise NotImplementedError
+
+    async def describe(self, ctx: Context) -> tuple[Column, ...]:
+        """Output columns, without running anything."""
+        return self.columns
+
+    async def execute(self, ctx: Context) -> Result:
+        """Run it. Called once; a PgStreamError raised here reaches the client with its position."""
+        raise NotImplementedError
+
+
+DDL_ROW = (Column("Type"), Column("Name"), Column("Command"), Column("Summary"), Column("Path"))
+
+
+def rows(*rows: Sequence[Any]) -> list[list[str | None]]:
+    """Python values as text rows."""
+    return [[types.render(v) for v in r] for r in rows]

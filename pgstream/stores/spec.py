@@ -1,0 +1,274 @@
+"""What a store type is: options as data, capabilities in three values, and the protocols of its two faces.
+
+Owns: the contracts that plug-in authors implement. A store type is one folder of one shape: ``__init__.py``
+(``STORE``), ``options.py`` (``OPTIONS``), ``admin.py`` (no Spark), ``spark.py`` (the only file that imports pyspark).
+Must not know: any particular store. Start reading at ``StoreType``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from pgstream.errors import InvalidOption, MissingOption, NotSupported, NotYet
+from pgstream.properties import Given, Options
+
+
+class Kind(Enum):
+    """The kind of an option's value. ``FILE`` is text whose content a client would attach; ``SECRET`` is masked."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    WORD = "word"  # one of ``choices``, case-insensitive, kept in upper case
+    SECRET = "secret"  # noqa: S105
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a store, entity, relation, source, sink or query.
+
+    ``prefix`` marks a family: ``kafka.topic.`` accepts ``kafka.topic.retention.ms``. ``when`` names the option=VALUE
+    that makes it required (``"kafka.sasl.hash_function=PLAIN|SHA256"``). ``minimum`` bounds an INTEGER.
+    """
+
+    name: str
+    kind: Kind
+    say: str
+    required: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    example: str | None = None
+    when: str | None = None
+    prefix: bool = False
+    minimum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTable:
+    """Options of one place. ``check`` is the only validation; DESCRIBE, docs and ``options.yaml`` read these rows."""
+
+    title: str
+    options: tuple[Option, ...]
+
+    def find(self, name: str) -> Option | None:
+        """The option of this name, alias or prefix."""
+        lowered = name.lower()
+        for o in self.options:
+            if lowered == o.name or lowered in o.aliases or (o.prefix and lowered.startswith(o.name)):
+                return o
+        return None
+
+    def check(self, given: Options) -> dict[str, str]:
+        """Validate and normalise: canonical names, defaults filled in, booleans ``true``/``false``, words upper case.
+
+        Errors: InvalidOption at the key (unknown) or at the value (wrong); MissingOption without position.
+        """
+        out: dict[str, str] = {}
+        for g in given.values():
+            option = self.find(g.name)
+            if option is None:
+                raise InvalidOption(
+                    what=f'unknown parameter "{g.name}" for {self.title}', at=g.at, hint=self._suggest(g.name)
+                )
+            name = g.name.lower() if option.prefix else option.name
+            if g.value is not None:
+                out[name] = _normal(option, g)
+        for o in self.options:
+            if o.default is not None and not o.prefix:
+                out.setdefault(o.name, o.default)
+        for o in self.options:
+            needed = o.required or (o.when is not None and _holds(o.when, out))
+            if needed and o.name not in out:
+                raise MissingOption(name=o.name, hint=f"{o.say} Example: '{o.name}' = '{o.example or '…'}'.")
+        return out
+
+    def secrets(self) -> frozenset[str]:
+        """Names whose values are masked and encrypted."""
+        return frozenset(o.name for o in self.options if o.kind in (Kind.SECRET, Kind.FILE))
+
+    def _suggest(self, name: str) -> str:
+        import difflib
+
+        close = difflib.get_close_matches(name.lower(), [o.name for o in self.options], 1, 0.6)
+        names = ", ".join(o.name + ("…" if o.prefix else "") for o in self.options)
+        return f"Perhaps you meant '{close[0]}'." if close else f"Known parameters: {names}."
+
+
+def _normal(option: Option, g: Given) -> str:
+    value = g.value or ""
+    if option.kind is Kind.WORD:
+        if value.upper() not in option.choices:
+            raise InvalidOption(
+                what=f"invalid value '{value}' for parameter \"{option.name}\"",
+                at=g.value_at,
+                hint=f"Use one of {', '.join(option.choices)}.",
+            )
+        return value.upper()
+    if option.kind is Kind.BOOLEAN:
+        if value.lower() not in ("true", "false"):
+            raise InvalidOption(
+                what=f"invalid value '{value}' for parameter \"{option.name}\"",
+                at=g.value_at,
+                hint="Use TRUE or FALSE.",
+            )
+        return value.lower()
+    if option.kind is Kind.INTEGER:
+        if not value.lstrip("-").isdigit() or (option.minimum is not None and int(value) < option.minimum):
+            bound = f" of at least {option.minimum}" if option.minimum is not None else ""
+            raise InvalidOption(
+                what=f"invalid value '{value}' for parameter \"{option.name}\"",
+                at=g.value_at,
+                hint=f"Use a whole number{bound}.",
+            )
+        return str(int(value))
+    return value
+
+
+def _holds(when: str, values: Mapping[str, str]) -> bool:
+    name, _, allowed = when.partition("=")
+    return values.get(name, "").upper() in allowed.upper().split("|")
+
+
+class Can(Enum):
+    """What a store type may be asked for; the value completes the sentence of an error."""
+
+    LIST = "listing entities"
+    DESCRIBE = "describing entities"
+    PRINT = "printing entities"
+    CREATE_ENTITY = "creating entities"
+    DROP_ENTITY = "dropping entities"
+    INSERT = "inserting single records"
+    STREAM = "streams"
+    CHANGELOG = "changelogs"
+    TABLE = "tables"
+    SINK = "writing query results"
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The capability is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Not yet: ``why`` is a sentence for the error's detail."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Never: ``why`` is a sentence for the error's detail."""
+
+    why: str
+
+
+Support = Full | Later | Never
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRow:
+    """A line of LIST ENTITIES."""
+
+    name: str
+    is_leaf: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EntityInfo:
+    """What DESCRIBE ENTITY shows: ordered (column, value) pairs, and the counts that relation DDL compares with."""
+
+    name: str
+    partitions: int | None = None
+    replicas: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One raw record of PRINT ENTITY or a sample. ``position`` is text for a person: ``partition:offset``."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None
+    position: str
+
+
+class Admin(Protocol):
+    """A store without Spark. Every method is async and may not block the event loop; all raise PgStreamError.
+
+    Made by ``open_admin`` for one statement and closed after it; ``close`` may be called twice. Every call answers or
+    raises StoreUnreachable within 10 s.
+    """
+
+    async def check(self) -> None:
+        """Raise StoreUnreachable, saying why, when the system does not answer or refuses the credentials."""
+
+    async def list_entities(self, path: Sequence[str] = ()) -> list[EntityRow]: ...
+
+    async def describe(self, entity: str) -> EntityInfo:
+        """Raise UndefinedEntity when it is not there."""
+
+    async def create(self, entity: str, options: Mapping[str, str]) -> None:
+        """Create a topic or table. Raise DuplicateObject when it is there."""
+
+    async def drop(self, entity: str) -> None: ...
+
+    def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
+        """Records as they come, for ever; ends when the iterator is closed."""
+
+    async def insert(self, entity: str, value: bytes, key: bytes | None = None) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreType:
+    """One store type. ``admin`` and ``spark`` are ``"module:Class"``, imported on first use.
+
+    ``options`` are those of CREATE STORE; ``entity_options`` of CREATE ENTITY; ``relation_options`` of relation DDL and
+    sinks in this store; ``source_options`` of ``WITH`` after a source.
+    """
+
+    name: str
+    label: str
+    options: OptionTable
+    entity_options: OptionTable
+    relation_options: OptionTable
+    source_options: OptionTable
+    can: Mapping[Can, Support]
+    admin: str
+    spark: str
+    aliases: tuple[str, ...] = ()
+
+    def require(self, what: Can, at: int | None = None) -> None:
+        """Raise NotYet or NotSupported, with the sentence, unless the capability is whole."""
+        match self.can.get(what, Never(f"{self.label} stores do not offer it.")):
+            case Later(why):
+                raise NotYet(what=f"{what.value} in a {self.label} store", detail=why, at=at)
+            case Never(why):
+                raise NotSupported(what=f"{what.value} in a {self.label} store", detail=why, at=at)
+            case _:
+                return
+
+
+class AdminFactory(Protocol):
+    """The constructor of an ``admin`` class: the store's name and all its options in clear."""
+
+    def __call__(self, name: str, options: Mapping[str, str]) -> Admin: ...
+
+
+Dataframe = Any
+
+
+class SparkFace(Protocol):
+    """A store in the worker. Classes are made without arguments; ``spark`` is the SparkSession."""
+
+    def read(self, spark: Any, source: Any, access: Any) -> Dataframe:
+        """A streaming DataFrame of raw records for ``planner.plan.Source``; columns: key binary, value binary,
+        ``__time`` timestamp, ``__partition`` int, ``__offset`` bigint."""
