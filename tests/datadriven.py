@@ -1,8 +1,8 @@
 """Data-driven tests: text in, text out, in files that read as documents.
 
-A file is a list of cases: a directive line (``word key=value …``), its input, ``----``, the expected output up to a blank
-line. Output that holds blank lines stands between two more ``----`` lines. ``#`` lines before a directive say why the
-case exists. ``pytest --bless`` rewrites expectations; the diff is reviewed by a person.
+A file is a list of cases: a directive line (``word key=value …``), its input, ``----``, the expected output up to a
+blank line. Output that holds blank lines stands between two more ``----`` lines. ``#`` lines before a directive say
+why the case exists. ``pytest --bless`` rewrites expectations; the diff is reviewed by a person.
 
 Start reading at ``cases`` and ``check``.
 """

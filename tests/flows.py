@@ -1,0 +1,154 @@
+"""Whole flows as .test files under tests/pg and tests/stream, each case one pytest item.
+
+Directives (variables such as ``$bootstrap`` and ``$db`` are replaced in inputs; each file has a database of its own):
+
+``statement``            SQL through psycopg; prints notices, rows (`` | `` between columns), or the command tag
+``query [within=30s]``   the same, repeated until the expected rows come
+``error``                SQL that fails: ``SQLSTATE at POSITION: message`` and, if there, ``HINT: …``
+``topic name=… [partitions=…] [config=value …]``    create a topic
+``produce topic=… [timestamp=ms]``   one record a line: ``value`` or ``key => value``; ``NULL`` is a null
+``consume topic=… n=…``  committed records as ``key => value @timestamp`` sorted by text, at least n
+UUIDs print as ``<id>``. A case run alone runs the cases before it in its file first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.datadriven import Case, blessing, cases, check
+from tests.server import Kafka, Server, within
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Flow:
+    """One file's run: its database, its variables, and how far it has come."""
+
+    def __init__(self, path: Path, server: Server, kafka: Kafka | None) -> None:
+        self.server, self.kafka = server, kafka
+        self.database = "t_" + path.stem
+        with server.connect() as c:
+            c.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database)))
+        self.connection = server.connect(self.database)
+        self.notices: list[str] = []
+        self.connection.add_notice_handler(lambda d: self.notices.append(f"{d.severity}: {d.message_primary}"))
+        self.variables = {"db": self.database, "bootstrap": kafka.bootstrap if kafka else ""}
+        self.done = 0
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def text(self, text: str) -> str:
+        return re.sub(r"\$(\w+)", lambda m: self.variables.get(m[1], m[0]), text)
+
+    def run(self, case: Case) -> None:
+        getattr(self, "do_" + case.directive)(case, self.text(case.input))
+
+    def rows(self, text: str) -> str:
+        cursor = self.connection.execute(text.encode())
+        if cursor.description is None:
+            return cursor.statusmessage or ""
+        lines = [" | ".join(_show(v) for v in row) for row in cursor.fetchall()]
+        return self.mask("\n".join(lines) or "(no rows)")
+
+    def mask(self, text: str) -> str:
+        for name, value in self.variables.items():
+            if value:
+                text = text.replace(value, "$" + name)
+        return _UUID.sub("<id>", text)
+
+    def do_statement(self, case: Case, text: str) -> None:
+        self.notices.clear()
+        out = self.rows(text)
+        heard = [n for n in self.notices if "query engine" not in n] if "notices" in case.args else []
+        check(case, "\n".join([*heard, out]))
+
+    def do_query(self, case: Case, text: str) -> None:
+        seconds = float(case.args.get("within", "0s").removesuffix("s"))
+        if seconds and not blessing():
+            try:
+                within(seconds, lambda: self.rows(text) == case.expected)
+            except AssertionError:
+                pass  # the comparison below shows the difference
+        elif seconds:
+            within(seconds, lambda: self.rows(text) != "(no rows)")
+        check(case, self.rows(text))
+
+    def do_error(self, case: Case, text: str) -> None:
+        try:
+            out = "no error: " + self.rows(text)
+        except psycopg.Error as e:
+            d = e.diag
+            position = f" at {d.statement_position}" if d.statement_position else ""
+            out = f"{d.sqlstate}{position}: {d.message_primary}"
+            out += f"\nDETAIL: {d.message_detail}" if d.message_detail else ""
+            out += f"\nHINT: {d.message_hint}" if d.message_hint else ""
+        check(case, self.mask(out))
+
+    def do_topic(self, case: Case, text: str) -> None:
+        assert self.kafka
+        config = {k: v for k, v in case.args.items() if k not in ("name", "partitions")}
+        self.kafka.topic(case.args["name"], int(case.args.get("partitions", "1")), **config)
+
+    def do_produce(self, case: Case, text: str) -> None:
+        assert self.kafka
+        records: list[tuple[str | None, str | None]] = []
+        for line in text.split("\n"):
+            key, arrow, value = line.partition(" => ")
+            pair = (key, value) if arrow else ("NULL", line)
+            records.append(tuple(None if p == "NULL" else p for p in pair))  # type: ignore[arg-type]
+        self.kafka.produce(case.args["topic"], records, int(case.args.get("timestamp", "0")))
+
+    def do_consume(self, case: Case, text: str) -> None:
+        assert self.kafka
+        got = self.kafka.consume(case.args["topic"], int(case.args["n"]))
+        show = (f"{k} => {v}" + (f" @{t}" if "timestamps" in case.args else "") for k, v, t in got)
+        check(case, self.mask("\n".join(sorted(show))))
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class Flows:
+    """The open flows of a test run, one a file."""
+
+    def __init__(self) -> None:
+        self.open: dict[Path, Flow] = {}
+
+    def run(self, case: Case, server: Server, kafka: Kafka | None) -> None:
+        """Run a case, after the cases before it in its file that have not run yet."""
+        flow = self.open.get(case.file)
+        if flow is None:
+            flow = self.open[case.file] = Flow(case.file, server, kafka)
+        earlier = [c for c in cases(case.file) if c.line < case.line]
+        for c in earlier[flow.done :]:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("tests.flows.check", lambda *_: None)
+                flow.run(c)
+        flow.done = len(earlier) + 1
+        flow.run(case)
+
+
+@pytest.fixture(scope="session")
+def flows(server: Server) -> Iterator[Flows]:
+    f = Flows()
+    yield f
+    for flow in f.open.values():
+        flow.close()
+
+
+def every(folder: Path) -> list[Case]:
+    """All cases of all .test files below a folder, for ``parametrize``."""
+    return [c for path in sorted(folder.rglob("*.test")) for c in cases(path)]

@@ -1,0 +1,15 @@
+"""The .test files of this folder and below: see tests/flows.py."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.datadriven import Case
+from tests.flows import Flows, every
+from tests.server import Server
+
+
+@pytest.mark.pg
+@pytest.mark.parametrize("case", every(Path(__file__).parent), ids=str)
+def test_case(case: Case, flows: Flows, server: Server) -> None:
+    flows.run(case, server, None)
