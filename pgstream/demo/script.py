@@ -1,0 +1,55 @@
+"""The annotated SQL script of the demo: read it, run it through a real PostgreSQL connection, show it.
+
+Owns: ``demo.sql`` and how its statements and answers are printed. Must not know: how the server was started.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+
+_NOTE = re.compile(r"^--.*$", re.M)
+
+
+def statements(bootstrap: str) -> list[tuple[str, str]]:
+    """The script as (comment, SQL) pairs."""
+    text = files("pgstream.demo").joinpath("demo.sql").read_text().replace("$bootstrap", bootstrap)
+    pieces = [p.strip() for p in text.split(";\n")]
+    return [("\n".join(_NOTE.findall(p)), _NOTE.sub("", p).strip()) for p in pieces if p]
+
+
+def table(names: list[str], rows: list[tuple[Any, ...]], width: int = 28) -> str:
+    """Rows as psql prints them; long values are cut."""
+    cut = [[_cut("" if v is None else str(v), width) for v in r] for r in rows]
+    widths = [max(len(n), *(len(r[i]) for r in cut)) if cut else len(n) for i, n in enumerate(names)]
+    lines = [" | ".join(n.ljust(w) for n, w in zip(names, widths, strict=True)), "-+-".join("-" * w for w in widths)]
+    return "\n".join(" " + line.rstrip() for line in lines + [
+        " | ".join(v.ljust(w) for v, w in zip(r, widths, strict=True)) for r in cut
+    ])  # fmt: skip
+
+
+def _cut(text: str, width: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def run(connection: psycopg.Connection[Any], bootstrap: str, say: Callable[[str], None]) -> None:
+    """Run the script. What exists already from an earlier demo is left as it is; any other error is raised."""
+    for note, sql in statements(bootstrap):
+        if note:
+            say(f"\n{note}")
+        say(f"{sql};\n")
+        try:
+            cursor = connection.execute(sql.encode())
+        except psycopg.Error as e:
+            if e.sqlstate != "42P07":
+                raise
+            say(" (already there from an earlier demo: it went on where it had stopped)")
+            continue
+        if cursor.description:
+            names = [c.name for c in cursor.description]
+            say(table(names[:4], [r[:4] for r in cursor.fetchall()]))
