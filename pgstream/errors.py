@@ -333,6 +333,15 @@ class DuplicateRelation(PgStreamError, sqlstate="42P07", ds_code="42P017", messa
     """CREATE of a relation whose name is taken in its schema."""
 
 
+class ReservedName(
+    PgStreamError,
+    sqlstate="42939",
+    message='{kind} name "{name}" is reserved',
+    hint="PostgreSQL or pgstream keeps something of its own under it; choose another name.",
+):
+    """CREATE with a name that PostgreSQL or pgstream needs for itself."""
+
+
 class DuplicateColumn(PgStreamError, sqlstate="42701", message='column "{name}" specified more than once'):
     """A relation or a select has two output columns of one name."""
 
@@ -349,6 +358,15 @@ class TooManyConnections(PgStreamError, sqlstate="53300", message="sorry, too ma
 
 class NotReady(PgStreamError, sqlstate="55000", ds_code="3E001", message="{what}"):
     """The object exists but cannot serve now; the hint says when it can."""
+
+
+class ObjectInUse(
+    PgStreamError,
+    sqlstate="55006",
+    message='{kind} "{name}" is being used by other sessions',
+    hint="USE another database in this session, end the other sessions, and try again.",
+):
+    """A DROP of a database that sessions are connected to."""
 
 
 # Class 57 — Operator Intervention

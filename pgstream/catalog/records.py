@@ -47,7 +47,8 @@ class RelationRecord:
 
     ``kind``: ``stream``, ``changelog``, ``table`` or ``materialized_view``. ``properties``: WITH parameters as resolved
     (what LIST RELATIONS shows). ``store`` and ``entity`` are None for a materialized view. ``query``: id of the query
-    that writes it, if one was made with it.
+    that writes it, if one was made with it. ``mode``: of a materialized view, ``append`` or ``upsert`` (one row per
+    ``primary_key``; no key: a single row); ``Catalog.create_query`` fills both from the plan's sink.
     """
 
     id: str
@@ -62,6 +63,7 @@ class RelationRecord:
     query: str | None = None
     description: str | None = None
     state: str = "created"
+    mode: str = ""
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
 
