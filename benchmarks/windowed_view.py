@@ -1,8 +1,8 @@
 """Events per second through a windowed view (backlog), pgstream against the same job in plain PySpark, one run.
 
 ``python benchmarks/windowed_view.py [RECORDS]``: 10 s windows, 10,000 keys, 2 partitions, JSON of five integers. Both
-jobs read the same topic, one after the other, on the same broker and the same PostgreSQL; the clock runs from the start of
-the stream to the last row, and the answers are compared.
+jobs read the same topic, one after the other, on the same broker and the same PostgreSQL; the clock runs from the start
+of the stream to the last row, and the answers are compared.
 """
 
 from __future__ import annotations
