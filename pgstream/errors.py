@@ -116,6 +116,15 @@ class NotYet(
     """Planned, and refused aloud until it is whole."""
 
 
+class NotInstalled(
+    PgStreamError,
+    sqlstate="0A000",
+    message='store type "{name}" is not installed',
+    hint='pip install "pgstream[{name}]"',
+):
+    """A store type whose library is missing; detail names the module."""
+
+
 # Class 22 — Data Exception
 
 
@@ -367,6 +376,16 @@ class ObjectInUse(
     hint="USE another database in this session, end the other sessions, and try again.",
 ):
     """A DROP of a database that sessions are connected to."""
+
+
+class NoCurrentStore(
+    PgStreamError,
+    sqlstate="55000",
+    ds_code="3D006",
+    message="no store is selected",
+    hint="USE STORE sets the session's store; IN STORE, or 'store' in WITH, names one for a single statement.",
+):
+    """A statement needs a store and neither it nor the session names one."""
 
 
 # Class 57 — Operator Intervention

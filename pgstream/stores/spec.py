@@ -33,6 +33,7 @@ class Option:
 
     ``prefix`` marks a family: ``kafka.topic.`` accepts ``kafka.topic.retention.ms``. ``when`` names the option=VALUE
     that makes it required (``"kafka.sasl.hash_function=PLAIN|SHA256"``). ``minimum`` bounds an INTEGER.
+    ``later``: the option is known and refused with this sentence; ``choices_later``: so are these of its values.
     """
 
     name: str
@@ -46,6 +47,8 @@ class Option:
     when: str | None = None
     prefix: bool = False
     minimum: int | None = None
+    later: str | None = None
+    choices_later: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,11 @@ class OptionTable:
                 raise InvalidOption(
                     what=f'unknown parameter "{g.name}" for {self.title}', at=g.at, hint=self._suggest(g.name)
                 )
+            if option.later is not None:
+                raise NotYet(what=f'parameter "{option.name}" for {self.title}', detail=option.later, at=g.at)
             name = g.name.lower() if option.prefix else option.name
+            if name in out:
+                raise InvalidOption(what=f'parameter "{name}" specified more than once', at=g.at)
             if g.value is not None:
                 out[name] = _normal(option, g)
         for o in self.options:
@@ -102,6 +109,8 @@ class OptionTable:
 def _normal(option: Option, g: Given) -> str:
     value = g.value or ""
     if option.kind is Kind.WORD:
+        if value.upper() in option.choices_later:
+            raise NotYet(what=f'value {value.upper()} of parameter "{option.name}"', at=g.value_at)
         if value.upper() not in option.choices:
             raise InvalidOption(
                 what=f"invalid value '{value}' for parameter \"{option.name}\"",
@@ -232,7 +241,8 @@ class StoreType:
     """One store type. ``admin`` and ``spark`` are ``"module:Class"``, imported on first use.
 
     ``options`` are those of CREATE STORE; ``entity_options`` of CREATE ENTITY; ``relation_options`` of relation DDL and
-    sinks in this store; ``source_options`` of ``WITH`` after a source.
+    sinks in this store; ``source_options`` of ``WITH`` after a source. ``sink_entity``: entity options that an entity
+    made for a query's result gets unless the statement gives others.
     """
 
     name: str
@@ -245,6 +255,7 @@ class StoreType:
     admin: str
     spark: str
     aliases: tuple[str, ...] = ()
+    sink_entity: Mapping[str, str] = field(default_factory=dict)
 
     def require(self, what: Can, at: int | None = None) -> None:
         """Raise NotYet or NotSupported, with the sentence, unless the capability is whole."""

@@ -1,0 +1,36 @@
+"""Kafka stores: Apache Kafka, Confluent Cloud, MSK, Redpanda, WarpStream and whatever speaks the protocol.
+
+Owns: what the type is called, what it can do, and where its two faces are.
+Must not know: how either face works. Start reading at ``STORE``; the options are in ``options.py``, the client
+settings made from them in ``client.py``, talking to a broker without Spark in ``admin.py``.
+"""
+
+from __future__ import annotations
+
+from pgstream.stores.kafka.options import ENTITY, OPTIONS, RELATION, SINK_ENTITY, SOURCE
+from pgstream.stores.spec import Can, Full, Never, StoreType
+
+STORE = StoreType(
+    name="kafka",
+    label="Kafka",
+    aliases=("confluent_kafka",),
+    options=OPTIONS,
+    entity_options=ENTITY,
+    relation_options=RELATION,
+    source_options=SOURCE,
+    sink_entity=SINK_ENTITY,
+    can={
+        Can.LIST: Full(),
+        Can.DESCRIBE: Full(),
+        Can.PRINT: Full(),
+        Can.CREATE_ENTITY: Full(),
+        Can.DROP_ENTITY: Full(),
+        Can.INSERT: Full(),
+        Can.STREAM: Full(),
+        Can.CHANGELOG: Full(),
+        Can.TABLE: Never("A topic is read and written as a stream or a changelog."),
+        Can.SINK: Full(),
+    },
+    admin="pgstream.stores.kafka.admin:KafkaAdmin",
+    spark="pgstream.stores.kafka.spark:KafkaStreams",
+)
