@@ -1,0 +1,229 @@
+"""Kafka without Spark: check, list, describe, print, create, drop, insert, through confluent-kafka.
+
+Owns: ``KafkaAdmin``, and ``translate`` from the library's error codes to our conditions.
+Must not know: statements, Spark. confluent-kafka blocks, so every call runs on a thread of the object's own; each
+answers or raises within ``PATIENCE_S``. Start reading at ``KafkaAdmin``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from pgstream.errors import (
+    DuplicateObject,
+    InsufficientPrivilege,
+    InvalidOption,
+    PgStreamError,
+    StoreUnreachable,
+    UndefinedEntity,
+)
+from pgstream.stores.kafka.client import librdkafka
+from pgstream.stores.spec import EntityInfo, EntityRow, Record
+
+T = TypeVar("T")
+PATIENCE_S = 8.0
+_ATTEMPT_S = 1.5
+_HOPELESS = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE}
+# 'ssl://host:9092/bootstrap: Connect to … failed: Connection refused (after 0ms in state CONNECT)'
+_REPORT = re.compile(r"(?:\w+://)?(?P<broker>[^/\s]+)/\w+: (?P<why>.*?)(?: \(after .*\))?\Z", re.S)
+
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+_REFUSED = {
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError._INVALID_ARG,
+}
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+
+
+def translate(error: KafkaError, store: str, entity: str = "") -> PgStreamError:
+    """Our condition for one of the library's errors; what is not in the tables is a store that cannot serve."""
+    code, why = error.code(), _sentence(error.str())
+    if code in _MISSING:
+        return UndefinedEntity(name=entity, store=store)
+    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+        return DuplicateObject(kind="entity", name=entity)
+    if code in _DENIED:
+        return InsufficientPrivilege(kind="entity", name=f'"{entity}"', detail=f"The broker said: {why}.")
+    if code in _REFUSED:
+        return InvalidOption(what=f'store "{store}" refused entity "{entity}": {why}')
+    return StoreUnreachable(name=store, why=why)
+
+
+class KafkaAdmin:
+    """One store for one statement. See ``stores.spec.Admin`` for the contract."""
+
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
+        self.name = name
+        self._settings: dict[str, Any] = {**librdkafka(options), "socket.timeout.ms": 6000, "log_level": 0}
+        self._brokers = self._settings["bootstrap.servers"]
+        self._reports: list[KafkaError] = []
+        self._client: AdminClient | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-{name}")
+
+    async def check(self) -> None:
+        await self._call(self._topics)
+
+    async def list_entities(self, path: Sequence[str] = ()) -> list[EntityRow]:
+        if path:
+            raise UndefinedEntity(name=".".join(path), store=self.name)
+        topics = await self._call(self._topics)
+        return [EntityRow(t) for t in sorted(topics) if not t.startswith("__")]
+
+    async def describe(self, entity: str) -> EntityInfo:
+        return await self._call(lambda: self._describe(entity), entity)
+
+    async def create(self, entity: str, options: Mapping[str, str]) -> None:
+        await self._call(lambda: self._create(entity, options), entity)
+
+    async def drop(self, entity: str) -> None:
+        await self._call(lambda: self._drop(entity), entity)
+
+    async def insert(self, entity: str, value: bytes, key: bytes | None = None) -> None:
+        await self._call(lambda: self._insert(entity, value, key), entity)
+
+    async def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
+        # The consumer lives on the one thread: closing it waits its turn behind the poll that is running.
+        consumer = await self._call(lambda: self._open_reader(entity, from_beginning), entity)
+        try:
+            while True:
+                for message in await self._call(lambda: consumer.consume(500, 0.1), entity):
+                    if message.error() is not None:
+                        raise translate(message.error(), self.name, entity)
+                    yield _record(message)
+        finally:
+            self._thread.submit(consumer.close)
+
+    async def close(self) -> None:
+        self._client = None
+        self._thread.shutdown(wait=False)
+
+    async def _call(self, work: Callable[[], T], entity: str = "") -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await asyncio.wait_for(loop.run_in_executor(self._thread, work), PATIENCE_S + 1.5)
+        except KafkaException as e:
+            raise translate(e.args[0], self.name, entity) from None
+        except TimeoutError:
+            raise StoreUnreachable(name=self.name, why=f"broker {self._brokers} did not answer in time") from None
+
+    # What follows blocks, and runs on the thread only.
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            self._client = AdminClient({**self._settings, "error_cb": self._reports.append})
+        return self._client
+
+    def _topics(self) -> dict[str, Any]:
+        """All topics. Not asked by name: brokers may create a topic that a metadata request names."""
+        client, end = self._admin(), time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                topics: dict[str, Any] = client.list_topics(timeout=_ATTEMPT_S).topics
+                return topics
+            except KafkaException as e:
+                client.poll(0)
+                hopeless = any(r.code() in _HOPELESS for r in self._reports)
+                if hopeless or time.monotonic() + _ATTEMPT_S > end:
+                    raise StoreUnreachable(name=self.name, why=self._why(e.args[0])) from None
+
+    def _why(self, error: KafkaError) -> str:
+        """The first report that names a broker says more than the error of the call."""
+        telling = [r for r in self._reports if r.code() != KafkaError._ALL_BROKERS_DOWN]
+        if not telling:
+            return f"broker {self._brokers}: {_sentence(error.str())}"
+        m = _REPORT.match(telling[0].str())
+        return f"broker {m['broker']}: {_sentence(m['why'])}" if m else f"broker {self._brokers}: {telling[0].str()}"
+
+    def _describe(self, entity: str) -> EntityInfo:
+        topic = self._topics().get(entity)
+        if topic is None or (topic.error is not None and topic.error.code() in _MISSING):
+            raise UndefinedEntity(name=entity, store=self.name)
+        resource = ConfigResource(ResourceType.TOPIC, entity)
+        found = self._admin().describe_configs([resource], request_timeout=PATIENCE_S)[resource].result()
+        configs = {n: c.value for n, c in sorted(found.items()) if c.value is not None and not c.is_sensitive}
+        replicas = min((len(p.replicas) for p in topic.partitions.values()), default=0)
+        return EntityInfo(entity, len(topic.partitions), replicas, configs)
+
+    def _create(self, entity: str, options: Mapping[str, str]) -> None:
+        self._topics()
+        config = {k.removeprefix("kafka.topic."): v for k, v in options.items() if k.startswith("kafka.topic.")}
+        new = NewTopic(
+            entity,
+            num_partitions=int(options.get("kafka.partitions", -1)),
+            replication_factor=int(options.get("kafka.replicas", -1)),
+            config=config,
+        )
+        self._admin().create_topics([new], operation_timeout=PATIENCE_S, request_timeout=PATIENCE_S)[entity].result()
+        self._until(lambda: entity in self._topics())
+
+    def _drop(self, entity: str) -> None:
+        if entity not in self._topics():
+            raise UndefinedEntity(name=entity, store=self.name)
+        self._admin().delete_topics([entity], operation_timeout=PATIENCE_S, request_timeout=PATIENCE_S)[entity].result()
+        self._until(lambda: entity not in self._topics())
+
+    def _until(self, seen: Callable[[], bool]) -> None:
+        """Metadata follows the controller's answer after a moment; the next statement should see the change."""
+        end = time.monotonic() + PATIENCE_S / 2
+        while not seen() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _insert(self, entity: str, value: bytes, key: bytes | None) -> None:
+        if entity not in self._topics():
+            raise UndefinedEntity(name=entity, store=self.name)
+        failed: list[KafkaError] = []
+        producer = Producer({**self._settings, "acks": "all", "message.timeout.ms": int(PATIENCE_S * 1000) - 500})
+        producer.produce(entity, value, key, on_delivery=lambda e, _: failed.append(e) if e is not None else None)
+        left = producer.flush(PATIENCE_S)
+        if failed:
+            raise KafkaException(failed[0])
+        if left:
+            raise StoreUnreachable(name=self.name, why=f"broker {self._brokers} did not take the record in time")
+
+    def _open_reader(self, entity: str, from_beginning: bool) -> Any:
+        topic = self._topics().get(entity)
+        if topic is None:
+            raise UndefinedEntity(name=entity, store=self.name)
+        settings = {"group.id": "pgstream-print", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        consumer = Consumer({**self._settings, **settings, "allow.auto.create.topics": False})
+        starts = []
+        for number in topic.partitions:
+            # Positions are settled now: what is written after the statement began is shown.
+            low, high = consumer.get_watermark_offsets(TopicPartition(entity, number), timeout=PATIENCE_S)
+            starts.append(TopicPartition(entity, number, low if from_beginning else high))
+        consumer.assign(starts)
+        return consumer
+
+
+def _record(message: Message) -> Record:
+    kind, stamp = message.timestamp()
+    return Record(
+        key=message.key(),
+        value=message.value(),
+        timestamp_ms=stamp if kind else None,
+        position=f"{message.partition()}:{message.offset()}",
+    )
+
+
+def _sentence(text: str) -> str:
+    """The library's text as the end of one of our sentences."""
+    text = text.strip().rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
