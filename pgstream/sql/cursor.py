@@ -1,0 +1,277 @@
+"""The cursor: what a statement's ``parse`` reads words, names, properties, columns and selects from.
+
+Owns: reading a statement's head token by token, with 0-based character positions into ``text``; handing the rest to
+the dialect when a select begins. Every failure is a SyntaxFault at the token where reading could not go on.
+Must not know: any statement, the catalogue. Start reading at ``Cursor``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from pgstream import types
+from pgstream.errors import DuplicateColumn, NameTooLong, PgStreamError, SyntaxEnd
+from pgstream.names import Name, QName
+from pgstream.properties import Given
+from pgstream.sql import dialect, properties
+from pgstream.sql.columns import ColumnDef
+from pgstream.sql.faults import fault
+from pgstream.sql.select import Select
+
+_PLAIN = re.compile(r"[^\W\d][\w$]*\Z")
+_NAME_TOKENS = dialect.PLAIN_NAMES | dialect.UNRESERVED
+_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
+MAX_NAME_BYTES = 63
+
+
+class Cursor:
+    """Reads one statement from left to right; ``at`` is the offset of the next token."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens: list[Token] = dialect.tokenize(text)
+        self._index = 0
+
+    @property
+    def at(self) -> int:
+        """Offset of the next token; the text's length at the end."""
+        return self._tokens[self._index].start if self._index < len(self._tokens) else len(self.text)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether only an optional semicolon is left."""
+        rest = self._tokens[self._index :]
+        return not rest or (len(rest) == 1 and rest[0].token_type is TokenType.SEMICOLON)
+
+    def fault(self) -> PgStreamError:
+        """The syntax error at the next token, to be raised."""
+        return fault(self._tokens, self._index, self.text)
+
+    # Words
+
+    def peek(self, *words: str) -> bool:
+        """Whether the next tokens are these words or signs; quoted ones never are."""
+        return self._match(words) is not None
+
+    def accept(self, *words: str) -> bool:
+        """Take these words if they are next."""
+        index = self._match(words)
+        if index is None:
+            return False
+        self._index = index
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Take these words; SyntaxFault at the first that is not there."""
+        # The tokenizer joins PARTITION BY into one token, so the words are tried together first.
+        if self.accept(*words):
+            return
+        for word in words:
+            if not self.accept(word):
+                raise self.fault()
+
+    def _match(self, words: tuple[str, ...]) -> int | None:
+        index, left = self._index, list(words)
+        while left:
+            if index >= len(self._tokens) or self._tokens[index].token_type in _QUOTED:
+                return None
+            said = self._tokens[index].text.upper().split() or [""]
+            if left[: len(said)] != said:
+                return None
+            left, index = left[len(said) :], index + 1
+        return index
+
+    def words(self, count: int = 4) -> tuple[str, ...]:
+        """Up to ``count`` next plain words in upper case, without taking them."""
+        out: list[str] = []
+        for token in self._tokens[self._index : self._index + count]:
+            if token.token_type in _QUOTED or not _PLAIN.match(token.text.split()[0] if token.text else ""):
+                break
+            out += token.text.upper().split()
+        return tuple(out[:count])
+
+    # Values
+
+    def name(self) -> Name:
+        """An identifier: folded to lower case unless quoted."""
+        token = self._next(*_NAME_TOKENS)
+        quoted = token.token_type is TokenType.IDENTIFIER
+        if not token.text or (not quoted and not _PLAIN.match(token.text)):
+            self._index -= 1
+            raise self.fault()
+        text = token.text if quoted else token.text.lower()
+        if len(text.encode()) > MAX_NAME_BYTES:
+            raise NameTooLong(name=text, at=token.start)
+        return Name(text, token.start)
+
+    def qname(self) -> QName:
+        """``[database.][schema.]name``"""
+        parts = [self.name()]
+        while len(parts) < 3 and self.accept("."):
+            parts.append(self.name())
+        if self.peek("."):
+            raise self.fault()
+        return QName(tuple(p.text for p in parts), parts[0].at)
+
+    def path(self) -> QName:
+        """An entity's path in a store: one or more dotted parts."""
+        parts = [self.name()]
+        while self.accept("."):
+            parts.append(self.name())
+        return QName(tuple(p.text for p in parts), parts[0].at)
+
+    def string(self) -> str:
+        """A ``'…'`` literal's value."""
+        return str(self._next(TokenType.STRING).text)
+
+    def peek_string(self) -> bool:
+        """Whether a ``'…'`` literal is next."""
+        return self._index < len(self._tokens) and self._tokens[self._index].token_type is TokenType.STRING
+
+    def integer(self) -> int:
+        """An unsigned whole number."""
+        token = self._next(TokenType.NUMBER)
+        if not token.text.isdigit():
+            self._index -= 1
+            raise self.fault()
+        return int(token.text)
+
+    def uuid(self) -> str:
+        """A bare UUID, re-read from the text: the tokenizer sees numbers and signs in it."""
+        found = properties.UUID.match(self.text, self.at)
+        if found is None:
+            raise self.fault()
+        self._index = properties.after(self._tokens, self._index, found.end())
+        return found[0].lower()
+
+    def query_ref(self) -> str:
+        """A query: bare UUID, name, or string; ``name:version`` too."""
+        if properties.UUID.match(self.text, self.at):
+            return self.uuid()
+        ref = self.string() if self.peek_string() else self.name().text
+        return f"{ref}:{self.integer()}" if self.accept(":") else ref
+
+    def properties(self) -> dict[str, Given]:
+        """``( 'key' [= value], … )`` after WITH was taken."""
+        given, self._index = properties.read(self._tokens, self._index, self.text)
+        return given
+
+    # Columns
+
+    def columns(self) -> tuple[list[ColumnDef], list[Name]]:
+        """``( name type [NOT NULL], …, PRIMARY KEY (a, b) )``: the columns and the primary key (empty if none)."""
+        self.expect("(")
+        columns: list[ColumnDef] = []
+        key: list[Name] = []
+        while True:
+            if columns and not key and self.peek("PRIMARY", "KEY", "("):
+                self.expect("PRIMARY", "KEY")
+                key = self.name_list()
+            else:
+                column = self._column()
+                if any(c.name.text == column.name.text for c in columns):
+                    raise DuplicateColumn(name=column.name.text, at=column.name.at)
+                columns.append(column)
+            if self.accept(")"):
+                return columns, key
+            self.expect(",")
+
+    def name_list(self) -> list[Name]:
+        """``(a, b, …)``"""
+        self.expect("(")
+        out = [self.name()]
+        while self.accept(","):
+            out.append(self.name())
+        self.expect(")")
+        return out
+
+    def _column(self) -> ColumnDef:
+        name = self.name()
+        type_ = self.type()
+        not_null = self.accept("NOT", "NULL")
+        if not not_null:
+            self.accept("NULL")
+        return ColumnDef(name, type_, not_null)
+
+    def type(self) -> types.Type:
+        """A type; what follows a word in ``(…)`` or ``<…>`` belongs to it."""
+        first = self._next(TokenType.VAR)
+        if first.text.upper() == "DOUBLE":
+            self.accept("PRECISION")
+        opened = next((sign for sign in ("(", "<") if self.peek(sign)), None)
+        if opened is not None:
+            depth = 0
+            while True:
+                if self._index >= len(self._tokens):
+                    raise SyntaxEnd(at=len(self.text))
+                text = self._tokens[self._index].text
+                depth += {opened: 1, ")" if opened == "(" else ">": -1}.get(text, 0)
+                self._index += 1
+                if depth == 0:
+                    break
+        try:
+            return types.parse(self.text[first.start : self._tokens[self._index - 1].end + 1])
+        except PgStreamError as e:
+            e.at = first.start if e.at is None else e.at
+            raise
+
+    # Queries
+
+    def select(self) -> Select:
+        """The query up to ``PARTITION BY``, ``QUERY WITH``, a semicolon or the end."""
+        begin, end = self._index, self._query_end()
+        if begin == end:
+            raise self.fault()
+        try:
+            tree = dialect.parse(self._tokens[begin:end], self.text)
+        except SyntaxEnd:
+            # The query ends too early: say it at the word that follows, if one does.
+            raise fault(self._tokens, end, self.text) from None
+        at, self._index = self.at, end
+        return Select(self.text, at, self._tokens[end - 1].end + 1, tree)
+
+    def _query_end(self) -> int:
+        depth = 0
+        for index in range(self._index, len(self._tokens)):
+            token = self._tokens[index]
+            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+            if depth > 0:
+                continue
+            if token.token_type in (TokenType.SEMICOLON, TokenType.PARTITION_BY):
+                return index
+            following = self._tokens[index + 1 : index + 2]
+            if (
+                token.token_type is TokenType.VAR
+                and token.text.upper() == "QUERY"
+                and following
+                and following[0].token_type is TokenType.WITH
+            ):
+                return index
+        return len(self._tokens)
+
+    def partition_by(self) -> tuple[Name, ...]:
+        """``[PARTITION BY column [, …]]``; empty when it is not there."""
+        if not self.accept("PARTITION", "BY"):
+            return ()
+        out = [self.name()]
+        while self.accept(","):
+            out.append(self.name())
+        return tuple(out)
+
+    def query_with(self) -> dict[str, Given]:
+        """``[QUERY WITH ( … )]``; empty when it is not there."""
+        return self.properties() if self.accept("QUERY", "WITH") else {}
+
+    def end(self) -> None:
+        """The end of the statement: an optional semicolon and nothing more."""
+        if not self.at_end:
+            raise fault(self._tokens, self._index + (1 if self.peek(";") else 0), self.text)
+        self._index = len(self._tokens)
+
+    def _next(self, *kinds: TokenType) -> Token:
+        if self._index >= len(self._tokens) or self._tokens[self._index].token_type not in kinds:
+            raise self.fault()
+        self._index += 1
+        return self._tokens[self._index - 1]

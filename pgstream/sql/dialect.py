@@ -1,0 +1,451 @@
+"""The dialect: the one file that subclasses sqlglot.
+
+Owns: the tokenizer (few keywords, so that ``state``, ``type`` or ``date`` stay plain names; back-ticks and double
+quotes both quote), and what DeltaStream's SELECT adds or forbids:
+
+- ``relation [AS] alias WITH ('prop' = value, …)``: properties in ``meta["given"]`` of the table's node;
+- ``TUMBLE(relation, SIZE n unit)``, ``HOP(…, ADVANCE BY n unit)`` and the windows still to come: ``meta["window"]``;
+- ``JOIN relation WITHIN n unit ON …``: ``meta["within"]`` of the table's node;
+- ``a->b`` is ``exp.Dot``; every function is ``exp.Anonymous`` by its written name, so that the planner's own table
+  decides what exists; types are text (``exp.Var``) that ``types.parse`` reads;
+- where sqlglot is lenient (empty list items, CASE without THEN, BETWEEN without AND) this is strict.
+
+Must not know: what a function or a name means. Positions are the tokens' own offsets (``node.meta["start"]``).
+Start reading at ``DeltaStream`` and ``parse``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from sqlglot import exp, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokens import SQLGLOTC_INSTALLED
+
+from pgstream.errors import ConfigurationError, NotYet, SyntaxFault
+from pgstream.sql import properties
+from pgstream.sql.faults import fault
+from pgstream.sql.sniff import unclosed
+
+T = TypeVar("T")
+
+# Called at start-up and before the class statements below, which a compiled sqlglot would refuse one by one.
+if SQLGLOTC_INSTALLED:
+    raise ConfigurationError(
+        what="the compiled build of sqlglot is installed, which cannot be extended",
+        hint="Run: pip uninstall sqlglotc mypy-extensions && pip install --force-reinstall 'sqlglot>=30,<31'.",
+    )
+
+_SIGNS = {
+    "||": TokenType.DPIPE,
+    ">=": TokenType.GTE,
+    "<=": TokenType.LTE,
+    "<>": TokenType.NEQ,
+    "!=": TokenType.NEQ,
+    "->": TokenType.ARROW,
+    "::": TokenType.DCOLON,
+}
+_WORDS = (
+    "ALL", "AND", "ASC", "BETWEEN", "CASE", "CROSS", "CUBE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP",
+    "DESC", "DISTINCT", "ELSE", "END", "ESCAPE", "EXCEPT", "EXISTS", "FALSE", "FETCH", "FILTER", "FROM", "FULL",
+    "HAVING", "IN", "INNER", "INTERSECT", "INTERVAL", "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT",
+    "LOCALTIME", "LOCALTIMESTAMP", "MATCH_RECOGNIZE", "NATURAL", "NOT", "NULL", "OFFSET", "ON", "OR", "OUTER",
+    "OVER", "RECURSIVE", "RIGHT", "ROLLUP", "SELECT", "THEN", "TRUE", "UNION", "UNNEST", "USING", "VALUES", "WHEN",
+    "WHERE", "WITH",
+)  # fmt: skip
+WITHIN = TokenType.BLOCK_START  # no token type of sqlglot's own; this one means nothing to its parser
+# Keywords of PostgreSQL that are not reserved there stay usable as column and relation names.
+UNRESERVED = frozenset({TokenType.FILTER, TokenType.ESCAPE, TokenType.RECURSIVE, TokenType.CUBE, TokenType.ROLLUP})
+PLAIN_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+UNIT_MS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
+           "WEEK": 604_800_000}  # fmt: skip
+_TYPED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """``TUMBLE(…)`` or another window around a relation; milliseconds; ``at`` is where its name stands."""
+
+    kind: str
+    size_ms: int
+    advance_ms: int
+    at: int
+
+
+class DeltaStreamTokenizer(tokens.Tokenizer):
+    """Few keywords; SHOW, EXECUTE and the like are words like any other, since statement heads are the cursor's."""
+
+    QUOTES: ClassVar = ["'"]
+    IDENTIFIERS: ClassVar = ['"', "`"]
+    STRING_ESCAPES: ClassVar = ["'"]
+    COMMANDS: ClassVar = set()
+    TOKENS_PRECEDING_HINT: ClassVar = set()
+    KEYWORDS: ClassVar = {
+        **_SIGNS,
+        **{word: TokenType[word] for word in _WORDS},
+        "AS": TokenType.ALIAS,
+        "GROUP BY": TokenType.GROUP_BY,
+        "GROUPING SETS": TokenType.GROUPING_SETS,
+        "ORDER BY": TokenType.ORDER_BY,
+        "PARTITION BY": TokenType.PARTITION_BY,
+        "WITHIN": WITHIN,
+    }
+
+
+# The base class adds Jinja's comments; a "{#" of ours is a syntax error.
+DeltaStreamTokenizer._COMMENTS.pop("{#", None)
+
+
+class Stop(ParseError):
+    """sqlglot cannot go on; ``index`` is the token it stands at."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__("", errors=[])
+        self.index = index
+
+
+class DeltaStreamParser(Parser):
+    """sqlglot's SELECT parser with our additions and without its leniency."""
+
+    FUNCTIONS: ClassVar = {}
+    LAMBDAS: ClassVar = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": lambda self: self._parse_case()}
+    NO_PAREN_FUNCTIONS: ClassVar = {
+        TokenType[name]: (lambda name=name: exp.Anonymous(this=name))
+        for name in ("CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP")
+    }
+    FUNCTION_PARSERS: ClassVar = {
+        "CAST": lambda self: self._cast("CAST"),
+        "TRY_CAST": lambda self: self._cast("TRY_CAST"),
+        "EXTRACT": lambda self: self._extract(),
+        "TRIM": lambda self: self._trim(),
+        "POSITION": lambda self: self._separated("POSITION", "IN"),
+        "SUBSTRING": lambda self: self._separated("SUBSTRING", "FROM", "FOR"),
+        "OVERLAY": lambda self: self._separated("OVERLAY", "PLACING", "FROM", "FOR"),
+        "CEIL": lambda self: self._separated("CEIL", "TO"),
+        "CEILING": lambda self: self._separated("CEILING", "TO"),
+        "FLOOR": lambda self: self._separated("FLOOR", "TO"),
+    }
+    COLUMN_OPERATORS: ClassVar = {
+        TokenType.DOT: None,
+        TokenType.ARROW: lambda self, this, field: self._arrow(this, field),
+        TokenType.DCOLON: lambda self, this, to: self.expression(exp.Cast(this=this, to=to)),
+    }
+    CAST_COLUMN_OPERATORS: ClassVar = {TokenType.DCOLON}
+    BRACKETS: ClassVar = frozenset({TokenType.L_BRACKET})
+    QUERY_MODIFIER_PARSERS: ClassVar = {
+        token: Parser.QUERY_MODIFIER_PARSERS[token]
+        for token in (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT,
+                      TokenType.OFFSET, TokenType.FETCH)
+    } | {TokenType.MATCH_RECOGNIZE: lambda self: self._match_recognize()}  # fmt: skip
+    QUERY_MODIFIER_TOKENS: ClassVar = set(QUERY_MODIFIER_PARSERS)
+    RANGE_PARSERS: ClassVar = {
+        token: Parser.RANGE_PARSERS[token] for token in (TokenType.IN, TokenType.IS, TokenType.LIKE)
+    } | {TokenType.BETWEEN: lambda self, this: self._parse_between(this)}
+    PLACEHOLDER_PARSERS: ClassVar = {}
+    ID_VAR_TOKENS: ClassVar = {TokenType.VAR, *UNRESERVED}
+    TABLE_ALIAS_TOKENS: ClassVar = {TokenType.VAR}
+    ALIAS_TOKENS: ClassVar = {TokenType.VAR}
+
+    def raise_error(self, message: str, token: Token | None = None) -> None:
+        """Remember only where: the words are PostgreSQL's, made by ``parse``."""
+        raise Stop(self._index)
+
+    def _parse_statement(self) -> exp.Expr | None:
+        if not self._match_set((TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN), advance=False):
+            self.raise_error("a query")
+        query = self._parse_set_operations(self._parse_select(nested=True))
+        return self._parse_query_modifiers(query)
+
+    def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
+        first = parse_method()
+        items = [first] if first is not None else []
+        while self._match(sep):
+            item = parse_method()
+            if item is None:
+                self.raise_error("a list item")
+            else:
+                items.append(item)
+        if first is None and len(items) > 0:
+            self.raise_error("a list item")
+        return items
+
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        items = self._parse_expressions()
+        if not items:
+            self.raise_error("a select list")
+        return items, None
+
+    def _parse_from(self, *args: Any, **kw: Any) -> exp.From | None:
+        found = super()._parse_from(*args, **kw)
+        if found is not None and found.this is None:
+            self.raise_error("a relation")
+        return found
+
+    # Relations: windows, WITH, WITHIN
+
+    def _parse_table(self, *args: Any, **kw: Any) -> exp.Expr | None:
+        table = super()._parse_table(*args, **kw)
+        if table is None:
+            self.raise_error("a relation")
+        elif self._curr.token_type is WITHIN:
+            at = self._curr.start
+            self._advance()
+            table.meta["within"] = (self._duration(), at)
+        return table
+
+    def _parse_table_parts(self, *args: Any, **kw: Any) -> Any:
+        name = self._curr
+        if name.text.upper() not in WINDOWS or self._next.token_type is not TokenType.L_PAREN:
+            return super()._parse_table_parts(*args, **kw)
+        self._advance(2)
+        table: Any = super()._parse_table_parts(fast=True)
+        if table is None or not self._match(TokenType.COMMA):
+            self.raise_error("a relation and a size")
+        self._expect("SIZE")
+        size = advance = self._duration()
+        if name.text.upper() == "HOP":
+            if not self._match(TokenType.COMMA):
+                self.raise_error("ADVANCE BY")
+            self._expect("ADVANCE", "BY")
+            advance = self._duration()
+        elif name.text.upper() not in ("TUMBLE",):
+            raise NotYet(what=f"window {name.text.upper()}", at=name.start)
+        self._match_r_paren()
+        table.meta["window"] = WindowCall(name.text.lower(), size, advance, name.start)
+        return table
+
+    def _parse_table_hints(self) -> list[exp.Expr] | None:
+        if self._match_pair(TokenType.WITH, TokenType.L_PAREN, advance=False):
+            given, index = properties.read(self._tokens, self._index + 1, self.sql)
+            self._advance(index - self._index)
+            hint = exp.WithTableHint()
+            hint.meta["given"] = given
+            return [hint]
+        return None
+
+    def _expect(self, *words: str) -> None:
+        for word in words:
+            if not self._match_text_seq(word):
+                self.raise_error(word)
+
+    def _duration(self) -> int:
+        """``n unit`` or ``'n' unit`` in milliseconds."""
+        number = self._curr
+        if number.token_type not in (TokenType.NUMBER, TokenType.STRING) or not number.text.isdigit():
+            self.raise_error("a number")
+        self._advance()
+        unit = self._curr.text.upper()
+        size = UNIT_MS.get(unit) or UNIT_MS.get(unit.removesuffix("S"))
+        if size is None or self._curr.token_type is not TokenType.VAR:
+            self.raise_error("a unit of time")
+            return 0
+        if int(number.text) == 0:
+            self._retreat(self._index - 1)
+            self.raise_error("a number above zero")
+        self._advance()
+        return int(number.text) * size
+
+    def _match_recognize(self) -> tuple[str, exp.Expr | None]:
+        raise NotYet(what="MATCH_RECOGNIZE", at=self._curr.start)
+
+    # Expressions
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        token = self._curr
+        if token.token_type is TokenType.INTERVAL:
+            return self._interval()
+        if (
+            token.token_type is TokenType.VAR
+            and self._next.token_type is TokenType.STRING
+            and token.text.upper() in _TYPED_LITERALS
+        ):
+            self._advance(2)
+            literal = exp.Literal.string(self._prev.text).update_positions(self._prev)
+            return self.expression(exp.Cast(this=literal, to=self._type_var(token.text, token)), token)
+        if not fallback_to_identifier and (atom := self._parse_atom()) is not None:
+            return atom
+        return self._parse_id_var() if fallback_to_identifier else self._parse_column()
+
+    def _interval(self) -> exp.Expr:
+        start = self._curr
+        self._advance()
+        number = self._curr
+        if number.token_type not in (TokenType.STRING, TokenType.NUMBER):
+            self.raise_error("an interval")
+        text = number.text.split()
+        self._advance()
+        unit = text[1] if len(text) == 2 else self._curr.text
+        if len(text) < 2:
+            self._advance()
+        if not text or len(text) > 2 or unit.upper().removesuffix("S") not in (*UNIT_MS, "MONTH", "QUARTER", "YEAR"):
+            self._retreat(self._index - 1)
+            self.raise_error("an interval")
+        return self.expression(
+            exp.Interval(this=exp.Literal.string(text[0]), unit=exp.var(unit.upper().removesuffix("S"))), start
+        )
+
+    def _parse_function_call(self, *args: Any, **kw: Any) -> exp.Expr | None:
+        token = self._curr
+        result = super()._parse_function_call(*args, **kw)
+        if result is not None and "start" not in result.meta:
+            result.update_positions(token)
+        return result
+
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        low = self._parse_bitwise()
+        if not self._match(TokenType.AND):
+            self.raise_error("AND")
+        high = self._parse_bitwise()
+        return self.expression(exp.Between(this=this, low=low, high=high))
+
+    def _parse_case(self) -> exp.Expr | None:
+        subject = self._parse_disjunction() if self._curr.token_type is not TokenType.WHEN else None
+        ifs = []
+        while self._match(TokenType.WHEN):
+            condition = self._parse_disjunction()
+            if condition is None or not self._match(TokenType.THEN):
+                self.raise_error("THEN")
+            ifs.append(self.expression(exp.If(this=condition, true=self._parse_disjunction())))
+        default = self._parse_disjunction() if self._match(TokenType.ELSE) else None
+        if not ifs or not self._match(TokenType.END):
+            self.raise_error("END")
+        return self.expression(exp.Case(this=subject, ifs=ifs, default=default))
+
+    def _arrow(self, this: exp.Expr | None, field: exp.Expr | None) -> exp.Expr:
+        if not isinstance(field, exp.Column) or len(field.parts) != 1:
+            self._retreat(self._index - 1)
+            self.raise_error("a field")
+        assert isinstance(field, exp.Column)
+        return self.expression(exp.Dot(this=this, expression=field.this))
+
+    def _parse_dcolon(self) -> exp.Expr | None:
+        return self._type_text()
+
+    def _cast(self, name: str) -> exp.Expr:
+        value = self._parse_disjunction()
+        if value is None or not self._match(TokenType.ALIAS):
+            self.raise_error("AS")
+        to = self._type_text()
+        self._closing()
+        return self.expression((exp.Cast if name == "CAST" else exp.TryCast)(this=value, to=to))
+
+    def _type_text(self) -> exp.Expr:
+        """The text of a type: a word, and what follows in ``(…)`` or ``<…>``; ``types.parse`` says if it is one."""
+        first = self._curr
+        if first.token_type not in (*PLAIN_NAMES, TokenType.INTERVAL):
+            self.raise_error("a type")
+        self._advance()
+        if first.text.upper() == "DOUBLE" and self._match_text_seq("PRECISION"):
+            pass
+        close = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.LT: TokenType.GT}.get(self._curr.token_type)
+        opened, depth = self._curr.token_type, 0
+        while close is not None:
+            if not self._curr:
+                self.raise_error("the end of a type")
+            depth += {opened: 1, close: -1}.get(self._curr.token_type, 0)
+            self._advance()
+            if depth == 0:
+                break
+        return self._type_var(self.sql[first.start : self._prev.end + 1], first)
+
+    def _type_var(self, text: str, token: Token) -> exp.Expr:
+        var = exp.Var(this=text)
+        return var.update_positions(token)
+
+    def _closing(self) -> None:
+        # sqlglot does not insist on the ")" of a function that has a parser of its own.
+        if self._curr.token_type is not TokenType.R_PAREN:
+            self.raise_error(")")
+
+    def _call(self, name: str, *args: exp.Expr | None) -> exp.Expr:
+        if any(a is None for a in args):
+            self.raise_error("an argument")
+        self._closing()
+        return self.expression(exp.Anonymous(this=name, expressions=list(args)))
+
+    def _extract(self) -> exp.Expr:
+        unit = exp.var(self._curr.text.upper()).update_positions(self._curr)
+        self._advance()
+        if not self._match(TokenType.FROM):
+            self.raise_error("FROM")
+        return self._call("EXTRACT", unit, self._parse_disjunction())
+
+    def _trim(self) -> exp.Expr:
+        side = self._prev_word(("LEADING", "TRAILING", "BOTH"))
+        first = None if self._curr.token_type is TokenType.FROM else self._parse_disjunction()
+        name = "TRIM" if side in (None, "BOTH") else f"TRIM {side}"
+        if self._match(TokenType.FROM):
+            value = self._parse_disjunction()
+            return self._call(name, value, first) if first is not None else self._call(name, value)
+        return self._call(name, first)
+
+    def _prev_word(self, words: Collection[str]) -> str | None:
+        if self._curr.token_type is TokenType.VAR and self._curr.text.upper() in words:
+            self._advance()
+            return self._prev.text.upper()
+        return None
+
+    def _separated(self, name: str, *words: str) -> exp.Expr:
+        """Arguments between words (``SUBSTRING(s FROM 1 FOR 2)``) or commas, to plain arguments in that order."""
+        # "x IN y" would be read as a predicate: POSITION's operands are parsed below that level.
+        parse = self._parse_bitwise if "IN" in words else self._parse_disjunction
+        args = [parse()]
+        if args[0] is None:
+            self._closing()
+            return self.expression(exp.Anonymous(this=name, expressions=[]))
+        for word in words:
+            if self._match_text_seq(word) or self._match(TokenType.COMMA):
+                args.append(self._unit() if word == "TO" else parse())
+        return self._call(name, *args)
+
+    def _unit(self) -> exp.Expr | None:
+        if self._curr.token_type is not TokenType.VAR:
+            return self._parse_disjunction()
+        self._advance()
+        return exp.var(self._prev.text.upper()).update_positions(self._prev)
+
+
+class DeltaStream(Dialect):
+    """DeltaStream SQL."""
+
+    Tokenizer = DeltaStreamTokenizer
+    Parser = DeltaStreamParser
+
+
+_DIALECT = DeltaStream()
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a text. Errors: SyntaxFault where a string, quoted name or comment is never closed."""
+    try:
+        found = _DIALECT.tokenize(text)
+    except TokenError:
+        at = unclosed(text)
+        at = 0 if at is None else at
+        raise SyntaxFault(near=text[at : at + 40], at=at) from None
+    at = unclosed(text)
+    if at is not None:
+        raise SyntaxFault(near=text[at : at + 40], at=at)
+    return found
+
+
+def parse(found: Sequence[Token], text: str) -> exp.Expr:
+    """One query from tokens of ``text``. Errors: SyntaxFault or SyntaxEnd, positions in ``text``."""
+    found = list(found)
+    parser = DeltaStreamParser(error_level=ErrorLevel.IMMEDIATE, dialect=_DIALECT)
+    try:
+        (tree,) = parser.parse(found, text) or [None]
+    except Stop as stop:
+        raise fault(found, stop.index, text) from None
+    except RecursionError:
+        raise NotYet(what="a query nested this deeply", at=found[0].start if found else 0) from None
+    if tree is None:
+        raise fault(found, 0, text)
+    return tree
