@@ -145,11 +145,25 @@ class BadRecord(
     """A record of a source could not be decoded and the query's error mode is TERMINATE."""
 
 
+class InvalidText(PgStreamError, sqlstate="22P02", message="invalid input syntax for type {type}"):
+    """A literal is not a value of its type."""
+
+
 class InvalidEncoding(PgStreamError, sqlstate="22021", message='invalid byte sequence for encoding "UTF8"'):
     """Text from a client is not UTF-8."""
 
 
+class InvalidBinary(
+    PgStreamError, sqlstate="22P03", message="incorrect binary data format in bind parameter {number}"
+):
+    """A bound value in binary format is not one of its type."""
+
+
 # Class 25 — Invalid Transaction State
+
+
+class ActiveTransaction(PgStreamError, sqlstate="25001", message="{what} cannot run inside a transaction block"):
+    """A statement that would lose the open transaction."""
 
 
 class InFailedTransaction(
@@ -242,6 +256,10 @@ class InvalidStatement(PgStreamError, sqlstate="42601", message="{what}"):
 
 class InsufficientPrivilege(PgStreamError, sqlstate="42501", message="permission denied for {kind} {name}"):
     """The current role may not do this."""
+
+
+class DuplicatePrepared(PgStreamError, sqlstate="42P05", message='prepared statement "{name}" already exists'):
+    """Parse of a name that is in use."""
 
 
 class NameTooLong(

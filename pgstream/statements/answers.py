@@ -1,0 +1,43 @@
+"""The rows that statements answer with.
+
+Owns: the DDL row (``statements.md`` "DDL result row"), its sentences, and command tags.
+Must not know: what was done. Start reading at ``ddl``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pgstream.statements.base import DDL_ROW, Column, Result, TextRow, rows
+
+ROWS = "SELECT {rows}"
+CONTEXT_ROW = DDL_ROW[:4]
+_DONE = {"CREATE": "created", "DROP": "dropped", "TERMINATE": "terminated", "RESTART": "restarted"}
+
+
+def ddl(kind: str, name: str, command: str, path: Sequence[str], summary: str | None = None) -> TextRow:
+    """One row of ``DDL_ROW``; without ``summary`` the product's usual sentence."""
+    quoted = name if kind == "query" else f'"{name}"'
+    return [kind, name, command, summary or f"{kind} {quoted} was successfully {_DONE[command]}", json_text(path)]
+
+
+def exists(kind: str, name: str, path: Sequence[str]) -> TextRow:
+    """The row of CREATE … IF NOT EXISTS when there was nothing to do."""
+    return ddl(kind, name, "CREATE", path, f'{kind} "{name}" already exists')
+
+
+def done(tag: str, *lines: TextRow) -> Result:
+    """The answer of a DDL statement."""
+    return Result(tag, DDL_ROW, lines)
+
+
+def listing(columns: Sequence[Column], lines: Sequence[Sequence[Any]]) -> Result:
+    """The answer of LIST and DESCRIBE: Python values, in order."""
+    return Result(ROWS, columns, rows(*lines))
+
+
+def json_text(value: Sequence[Any] | Mapping[str, Any]) -> str:
+    """JSON as the product prints it: ``<`` and ``>`` escaped, so that it may stand in HTML."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")

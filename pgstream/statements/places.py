@@ -1,0 +1,102 @@
+"""Where a statement acts: stores, schemas and relations that its words mean in its session.
+
+Owns: the session's defaults and the errors for what is not there. Must not know: what is then done.
+Start reading at ``store``, ``schema`` and ``relation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pgstream import stores
+from pgstream.catalog.records import RelationRecord, StoreRecord
+from pgstream.errors import (
+    NoCurrentStore,
+    NotReady,
+    UndefinedDatabase,
+    UndefinedRelation,
+    UndefinedSchema,
+    UndefinedStore,
+    WrongKind,
+)
+from pgstream.names import FullName, Name, QName
+from pgstream.sql.cursor import Cursor
+from pgstream.statements.base import Context
+from pgstream.stores.spec import Admin, StoreType
+
+
+def in_store(c: Cursor) -> Name | None:
+    """``[IN STORE name]``"""
+    return c.name() if c.accept("IN", "STORE") else None
+
+
+def store(ctx: Context, name: Name | None) -> StoreRecord:
+    """The named store, or the session's."""
+    text = name.text if name is not None else ctx.session.store
+    if text is None:
+        raise NoCurrentStore()
+    found = ctx.catalog.snapshot.stores.get(text)
+    if found is None:
+        raise UndefinedStore(name=text, at=name.at if name is not None else None)
+    if found.state != "ready":
+        raise NotReady(what=f'store "{text}" is {found.state}: {found.message}')
+    return found
+
+
+def store_type(record: StoreRecord) -> StoreType:
+    return stores.find(record.type)
+
+
+@asynccontextmanager
+async def open_store(ctx: Context, record: StoreRecord) -> AsyncIterator[Admin]:
+    """The store's face without Spark, closed at the end."""
+    admin = stores.open_admin(store_type(record), record.name, await ctx.catalog.store_options(record.name))
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+def database(ctx: Context, name: Name | None) -> str:
+    """The named database, or the session's; it exists."""
+    text = name.text if name is not None else ctx.session.database
+    if text not in ctx.catalog.snapshot.databases:
+        raise UndefinedDatabase(name=text, at=name.at if name is not None else None)
+    return text
+
+
+def schema(ctx: Context, name: QName | None) -> tuple[str, str]:
+    """Database and schema of ``[database.]schema``, or the session's; both exist."""
+    snapshot = ctx.catalog.snapshot
+    parts = name.parts if name is not None else (ctx.session.schema,)
+    in_database = parts[-2] if len(parts) > 1 else ctx.session.database
+    at = name.at if name is not None else None
+    if in_database not in snapshot.databases:
+        raise UndefinedDatabase(name=in_database, at=at)
+    if (in_database, parts[-1]) not in snapshot.schemas:
+        raise UndefinedSchema(name=parts[-1], at=at)
+    return in_database, parts[-1]
+
+
+def new_relation(ctx: Context, name: QName) -> FullName:
+    """The full name of a relation to be made; its database and schema exist."""
+    full = ctx.catalog.snapshot.full_name(name, ctx.session.database, ctx.session.schema)
+    schema(ctx, QName((full.database, full.schema), name.at))
+    return full
+
+
+def relation(ctx: Context, name: QName, kind: str | None = None) -> RelationRecord:
+    """The relation a name means; of this kind, if one is wanted."""
+    found = ctx.catalog.snapshot.relation(name, ctx.session.database, ctx.session.schema)
+    if found is None:
+        raise UndefinedRelation(name=str(name), at=name.at)
+    if kind is not None and found.kind != kind:
+        raise WrongKind(
+            name=str(name),
+            is_a=found.label,
+            wanted=kind.replace("_", " "),
+            at=name.at,
+            hint=f"Use {found.label.upper()} or RELATION instead.",
+        )
+    return found

@@ -1,0 +1,165 @@
+"""Everything about queries that exist: LIST, DESCRIBE, TERMINATE, RESTART.
+
+Owns: the grammar and the answers. ``create_as.py`` and ``insert.py`` start queries.
+Must not know: how a query runs (``engine``).
+Manual: "LIST QUERIES", "DESCRIBE QUERY", "TERMINATE QUERY", "RESTART QUERY".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pgstream import types
+from pgstream.catalog.records import QueryRecord
+from pgstream.errors import InvalidOption, NotReady
+from pgstream.sql.cursor import Cursor
+from pgstream.statements.answers import ddl, done, listing
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
+from pgstream.statements.heading import expect
+
+
+@dataclass(frozen=True, slots=True)
+class ListQueries(Statement):
+    """LIST QUERIES [WITH ('all')];
+
+    The continuous queries, one a row; with 'all' the terminated ones too. Message says why a query is errored or
+    waits; it is an addition of ours.
+    """
+
+    words: ClassVar = ("LIST", "QUERIES")
+    columns: ClassVar = (
+        Column("ID"), Column("Name"), Column("Version", types.BIGINT), Column("Intended State"),
+        Column("Actual State"), Column("Query"), Column("Owner"), Column("Created At", types.TIMESTAMP_LTZ),
+        Column("Updated At", types.TIMESTAMP_LTZ), Column("Message"),
+    )  # fmt: skip
+
+    ended_too: bool
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        expect(c, *cls.words)
+        given = c.properties() if c.accept("WITH") else {}
+        c.end()
+        for g in given.values():
+            if g.name.lower() != "all":
+                raise InvalidOption(
+                    what=f'unknown parameter "{g.name}" for LIST QUERIES', at=g.at, hint="Known: 'all'."
+                )
+        return cls("all" in given and given["all"].value == "true")
+
+    async def execute(self, ctx: Context) -> Result:
+        found = await ctx.catalog.queries(self.ended_too)
+        lines = [
+            (q.id, q.name, q.version, q.intended, q.actual, q.sql, q.owner, q.created_at, q.updated_at, q.message)
+            for q in found
+        ]
+        return listing(self.columns, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuery(Statement):
+    """DESCRIBE QUERY { query_id | query_name[:query_version] };
+
+    What there is to know of a query, as properties and values: states and error, statement, sources and sink, rows in
+    and out, lag of every source, state size, watermark.
+    """
+
+    words: ClassVar = ("DESCRIBE", "QUERY")
+    columns: ClassVar = (Column("Property"), Column("Value"))
+
+    ref: str
+    at: int
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        at = c.at
+        ref = c.query_ref()
+        c.end()
+        return cls(ref, at)
+
+    async def execute(self, ctx: Context) -> Result:
+        return listing(self.columns, list(_properties(await ctx.catalog.query(self.ref, at=self.at))))
+
+
+def _properties(q: QueryRecord) -> Iterator[tuple[str, Any]]:
+    yield from (("id", q.id), ("name", q.name), ("version", q.version), ("kind", q.kind))
+    yield from (("state", q.actual), ("intended state", q.intended))
+    yield "error" if q.actual == "errored" else "message", q.message or None
+    yield from (("sql", q.sql), ("owner", q.owner), ("sources", ", ".join(q.sources)), ("sink", q.sink))
+    yield from (("attempts", q.attempt), ("created at", q.created_at), ("updated at", q.updated_at))
+    p = q.progress
+    names = ("batch", "rows_in", "rows_out", "rows_per_s", "late_rows", "bad_records", "batch_ms", "state_rows",
+             "state_bytes", "watermark")  # fmt: skip
+    yield from ((name.replace("_", " "), p.get(name)) for name in names if name in p)
+    sources = p.get("sources")
+    for relation, facts in sources.items() if isinstance(sources, Mapping) else ():
+        if isinstance(facts, Mapping):
+            yield from ((f"{fact.replace('_', ' ')} of {relation}", value) for fact, value in facts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateQuery(Statement):
+    """TERMINATE QUERY { query_id | query_name[:query_version] };
+
+    End a query for good. What it has written stays.
+    """
+
+    words: ClassVar = ("TERMINATE", "QUERY")
+    tag: ClassVar = "TERMINATE QUERY"
+    columns: ClassVar = DDL_ROW
+
+    ref: str
+    at: int
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        at = c.at
+        ref = c.query_ref()
+        c.end()
+        return cls(ref, at)
+
+    async def execute(self, ctx: Context) -> Result:
+        query = await ctx.catalog.query(self.ref, at=self.at)
+        if query.actual == "terminated":
+            ctx.notice(f'query "{query.id}" is terminated already')
+        else:
+            await ctx.engine.terminate(query.id)
+        return done(self.tag, ddl("query", query.id, "TERMINATE", [query.id]))
+
+
+@dataclass(frozen=True, slots=True)
+class RestartQuery(Statement):
+    """RESTART QUERY { query_id | query_name[:query_version] };
+
+    Start an errored query again, from where it stood.
+    """
+
+    words: ClassVar = ("RESTART", "QUERY")
+    tag: ClassVar = "RESTART QUERY"
+    columns: ClassVar = DDL_ROW
+
+    ref: str
+    at: int
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        at = c.at
+        ref = c.query_ref()
+        c.end()
+        return cls(ref, at)
+
+    async def execute(self, ctx: Context) -> Result:
+        query = await ctx.catalog.query(self.ref, at=self.at)
+        if query.intended == "terminated":
+            raise NotReady(
+                what=f'query "{query.id}" is terminated and cannot be restarted',
+                at=self.at,
+                hint="Run its statement again to make a new query.",
+            )
+        await ctx.engine.restart(query.id)
+        return done(self.tag, ddl("query", query.id, "RESTART", [query.id]))
