@@ -153,9 +153,7 @@ class InvalidEncoding(PgStreamError, sqlstate="22021", message='invalid byte seq
     """Text from a client is not UTF-8."""
 
 
-class InvalidBinary(
-    PgStreamError, sqlstate="22P03", message="incorrect binary data format in bind parameter {number}"
-):
+class InvalidBinary(PgStreamError, sqlstate="22P03", message="incorrect binary data format in bind parameter {number}"):
     """A bound value in binary format is not one of its type."""
 
 

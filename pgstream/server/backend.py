@@ -1,0 +1,215 @@
+"""The session's own connection to PostgreSQL.
+
+Owns: the byte relay from PostgreSQL to the client, its exact framing (for the account in ``flight``), and *taking* the
+stream: whole messages go to a callback instead of the client, for start-up and for what we ask ourselves.
+Must not know: the client's messages, statements. Start reading at ``Backend.data_received``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pgstream.errors import RelayedError
+from pgstream.server.flight import ANSWERS, QUERY, Flight
+from pgstream.wire import backend, frontend
+from pgstream.wire.framing import header
+
+if TYPE_CHECKING:
+    from pgstream.server.session import ClientSession
+
+DATA_ROW, COPY_DATA, READY, ERROR = b"DdZE"
+COPY_IN, COPY_BOTH = b"GW"
+UNASKED = frozenset(b"NAS")
+"""NoticeResponse, NotificationResponse, ParameterStatus: may come at any time and belong to the client."""
+
+Taker = Callable[[int, bytes], None]
+
+
+def lost() -> RelayedError:
+    """The error of a session whose backend is gone."""
+    return RelayedError(
+        code="57P01", text="the connection to PostgreSQL was lost", severity="FATAL", hint="Connect again."
+    )
+
+
+class Backend(asyncio.Protocol):
+    """One connection. ``client`` is set once the session may see what comes."""
+
+    def __init__(self) -> None:
+        self.flight = Flight()
+        self.client: ClientSession | None = None
+        self.pid, self.key = 0, b""
+        self.closed = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+        self._head = b""  # a part of a header, already relayed
+        self._skip = 0  # rest of a message whose header has been seen
+        self._taker: Taker | None = None
+        self._taken = bytearray()  # a part of a message, not relayed
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._taker is None and self.client is not None:
+            self.client.write(data)
+            self._scan(data)
+        else:
+            self._take(data)
+
+    def _scan(self, data: bytes) -> None:
+        """Walk the message headers of relayed bytes. Runs once a row: keep it short."""
+        pos = self._skip
+        if self._head:
+            data, pos = self._head + data, 0
+        end = len(data)
+        while end - pos >= 5:
+            kind, length = header(data, pos)
+            if kind != DATA_ROW and kind != COPY_DATA:  # noqa: PLR1714 (quicker than a set)
+                if kind == READY and end - pos < 6:
+                    break
+                self._note(kind, data, pos)
+            pos += length + 1
+        if pos >= end:
+            self._head, self._skip = b"", pos - end
+        else:
+            self._head, self._skip = data[pos:], 0
+        self.flight.settle()
+
+    def _note(self, kind: int, data: bytes | bytearray, pos: int) -> None:
+        flight = self.flight
+        if kind == READY:
+            flight.ready(data[pos + 5])
+            if self.client is not None:
+                self.client.backend_ready(flight.status)
+        elif kind in ANSWERS:
+            flight.answered += 1
+        elif kind == ERROR:
+            flight.error()
+        elif kind in (COPY_IN, COPY_BOTH):
+            flight.copy_in()
+
+    def _take(self, data: bytes) -> None:
+        """Whole messages to the taker; a message that was begun before the stream was taken still goes through."""
+        data = self._finish_begun(data)
+        buffer = self._taken
+        buffer += data
+        pos = 0
+        while len(buffer) - pos >= 5:
+            kind, length = header(buffer, pos)
+            if len(buffer) - pos < length + 1:
+                break
+            whole = bytes(buffer[pos : pos + length + 1])
+            pos += length + 1
+            self._note(kind, whole, 0)
+            if self.client is not None and kind in UNASKED:
+                self.client.write(whole)
+            elif self._taker is not None:
+                self._taker(kind, whole)
+            elif self.client is not None:  # given back by the taker just now
+                self.client.write(whole)
+        del buffer[:pos]
+        if self._taker is None and self.client is not None:
+            self._give_back()
+        self.flight.settle()
+
+    def _finish_begun(self, data: bytes) -> bytes:
+        if self._head:
+            joined = self._head + data
+            if len(joined) < 5:
+                self._head = joined
+                self._relay(data)
+                return b""
+            self._skip = header(joined)[1] + 1 - len(self._head)
+            self._head = b""
+        if self._skip:
+            begun, data = data[: self._skip], data[self._skip :]
+            self._skip -= len(begun)
+            self._relay(begun)
+        return data
+
+    def _relay(self, data: bytes) -> None:
+        if self.client is not None:
+            self.client.write(data)
+
+    def _give_back(self) -> None:
+        rest = bytes(self._taken)
+        self._taken.clear()
+        if rest:
+            self._relay(rest)
+            self._scan(rest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
+        if self.client is not None:
+            self.client.backend_lost(self)
+
+    def pause_writing(self) -> None:
+        if self.client is not None:
+            self.client.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.client is not None:
+            self.client.resume_reading()
+
+    # The session's side
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def take(self, taker: Taker | None) -> None:
+        """Send whole messages to ``taker`` from now on; None: back to the client. Only while caught up."""
+        self._taker = taker
+        if taker is None and self.client is not None:
+            self._give_back()
+
+    async def query(self, text: str, each: Taker) -> RelayedError | None:
+        """Run ``text`` in the simple protocol; ``each`` gets all messages but ReadyForQuery. Gives the error, if any."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        errors: list[RelayedError] = []
+
+        def taker(kind: int, message: bytes) -> None:
+            if kind == READY:
+                if not done.done():
+                    done.set_result(None)
+                return
+            if kind == ERROR:
+                errors.append(backend.decode_error(message[5:]))
+            each(kind, message)
+
+        self.take(taker)
+        try:
+            self.flight.sent(QUERY)
+            self.write(frontend.encode_query(text))
+            await asyncio.wait({done, self.closed}, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                raise lost()
+        finally:
+            self.take(None)
+        return errors[0] if errors else None
+
+    async def ask(self, text: str) -> None:
+        """Run ``text`` and keep its answer from the client. Errors: RelayedError."""
+        error = await self.query(text, lambda kind, message: None)
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Say goodbye and close."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frontend.TERMINATE)
+            self._transport.close()

@@ -1,0 +1,172 @@
+"""Our statements in the extended query protocol: prepared statements and portals of one session.
+
+Owns: the tables of our prepared statements and portals, and the answer to each message that names one.
+Must not know: sockets, what is PostgreSQL's; ``session`` asks ``is_ours`` and keeps the order with relayed messages.
+Start reading at ``Extended.answer``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pgstream.errors import DuplicatePrepared, InvalidBinary, InvalidEncoding, InvalidStatement, PgStreamError
+from pgstream.server import results
+from pgstream.server.language import parameter_count
+from pgstream.statements.base import Column, Statement
+from pgstream.types import TEXT
+from pgstream.wire import backend, frontend, values
+
+if TYPE_CHECKING:
+    from pgstream.server.session import ClientSession
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A statement of ours that was parsed. ``columns`` is known once described."""
+
+    text: str
+    statement: Statement
+    oids: tuple[int, ...]
+    columns: tuple[Column, ...] | None = None
+
+
+@dataclass(slots=True)
+class Portal:
+    """A prepared statement with its values; ``sending`` begins at the first Execute."""
+
+    prepared: Prepared
+    parameters: Sequence[str | None]
+    asked: tuple[int, ...]
+    sending: results.Sending | None = field(default=None)
+
+
+class Extended:
+    """The tables of a session."""
+
+    def __init__(self, client: ClientSession) -> None:
+        self._client = client
+        self.prepared: dict[str, Prepared] = {}
+        self.portals: dict[str, Portal] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.prepared or self.portals)
+
+    def is_ours(self, message: frontend.Message) -> bool:
+        """Whether a message other than Parse names something in our tables. A name given to PostgreSQL leaves them."""
+        if isinstance(message, frontend.Bind):
+            return message.statement in self.prepared
+        if isinstance(message, frontend.Execute):
+            return message.portal in self.portals
+        if isinstance(message, frontend.Describe | frontend.Close):
+            return message.name in (self.prepared if message.kind == "S" else self.portals)
+        return False
+
+    async def answer(self, message: frontend.Message, kind: type[Statement] | None) -> None:
+        """Answer one message. Errors: PgStreamError; the caller reports it and skips to Sync."""
+        if isinstance(message, frontend.Parse):
+            if kind is None or (message.name and message.name in self.prepared):
+                raise DuplicatePrepared(name=message.name)
+            self._parse(message, kind)
+        elif isinstance(message, frontend.Bind):
+            await self._bind(message)
+        elif isinstance(message, frontend.Describe):
+            await self._describe(message)
+        elif isinstance(message, frontend.Execute):
+            await self._client.runner.cancelable(self._execute(message))
+        elif isinstance(message, frontend.Close):
+            await self._close(message)
+
+    def takes_name(self, name: str) -> bool:
+        """Whether a Parse for PostgreSQL collides with a statement of ours; the unnamed one is replaced instead."""
+        if not name:
+            self.prepared.pop(name, None)
+        return name in self.prepared
+
+    def _parse(self, message: frontend.Parse, kind: type[Statement]) -> None:
+        self._client.runner.check_transaction()
+        try:
+            text = message.text.decode()
+        except UnicodeDecodeError:
+            raise InvalidEncoding() from None
+        statement = self._client.listener.language.parse(text, kind)
+        count = max(parameter_count(text), len(message.oids))
+        given = message.oids + (0,) * (count - len(message.oids))
+        self.prepared[message.name] = Prepared(text, statement, tuple(oid or TEXT.oid for oid in given))
+        self._client.write(backend.PARSE_COMPLETE)
+
+    async def _bind(self, message: frontend.Bind) -> None:
+        self._client.runner.check_transaction()
+        prepared = self.prepared[message.statement]
+        if len(message.values) != len(prepared.oids):
+            raise InvalidStatement(
+                what=f"bind message supplies {len(message.values)} parameters, "
+                f'but prepared statement "{message.statement}" requires {len(prepared.oids)}'
+            )
+        await self.close_portal(message.portal)
+        parameters = _decode_values(message, prepared.oids)
+        self.portals[message.portal] = Portal(prepared, parameters, message.result_formats)
+        self._client.write(backend.BIND_COMPLETE)
+
+    async def _columns(self, prepared: Prepared, parameters: Sequence[str | None]) -> tuple[Column, ...]:
+        if prepared.columns is None:
+            context = self._client.runner.context(parameters)
+            prepared.columns = await self._client.runner.cancelable(prepared.statement.describe(context))
+        return prepared.columns
+
+    async def _describe(self, message: frontend.Describe) -> None:
+        if message.kind == "S":
+            prepared = self.prepared[message.name]
+            columns = await self._columns(prepared, (None,) * len(prepared.oids))
+            self._client.write(backend.parameter_description(prepared.oids))
+            self._client.write(results.description(columns, (0,) * len(columns)))
+        else:
+            portal = self.portals[message.name]
+            columns = await self._columns(portal.prepared, portal.parameters)
+            self._client.write(results.description(columns, results.formats(columns, portal.asked)))
+
+    async def _execute(self, message: frontend.Execute) -> None:
+        portal, client = self.portals[message.portal], self._client
+        if portal.sending is None:
+            client.runner.check_transaction()
+            prepared = portal.prepared
+            client.runner.warn_transaction(prepared.text, prepared.statement)
+            result = await prepared.statement.execute(client.runner.context(portal.parameters))
+            forms = results.formats(result.columns, portal.asked)
+            portal.sending = results.Sending(result, result.columns, forms)
+        client.write(await portal.sending.send(client, max(message.limit, 0)))
+
+    async def _close(self, message: frontend.Close) -> None:
+        if message.kind == "S":
+            self.prepared.pop(message.name, None)
+        else:
+            await self.close_portal(message.name)
+        self._client.write(backend.CLOSE_COMPLETE)
+
+    async def close_portal(self, name: str) -> None:
+        portal = self.portals.pop(name, None)
+        if portal is not None and portal.sending is not None:
+            await portal.sending.close()
+
+    async def close_portals(self) -> None:
+        """The transaction has ended, or the session."""
+        for name in list(self.portals):
+            await self.close_portal(name)
+
+
+def _decode_values(message: frontend.Bind, oids: Sequence[int]) -> list[str | None]:
+    """Bound values in text form."""
+    out: list[str | None] = []
+    for i, (value, oid) in enumerate(zip(message.values, oids, strict=True)):
+        form = 0 if not message.formats else message.formats[0 if len(message.formats) == 1 else i]
+        try:
+            out.append(None if value is None else values.decoder(oid)(value) if form else value.decode())
+        except UnicodeDecodeError:
+            raise InvalidEncoding() from None
+        except PgStreamError:
+            raise
+        except (ValueError, struct.error, IndexError, ArithmeticError) as e:
+            raise InvalidBinary(number=i + 1, detail=str(e)) from None
+    return out

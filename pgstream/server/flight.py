@@ -1,0 +1,103 @@
+"""What PostgreSQL still owes to a client: requests relayed against answers seen.
+
+Owns: the accounting that tells when the backend has caught up, so that our own answers stand in their place in the
+stream, and the transaction status. Pure: fed with message types by ``session`` (sent) and ``backend`` (seen).
+Must not know: sockets, the contents of messages. Start reading at ``Flight.caught_up``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+QUERY, SYNC, COPY_END = ord("Q"), ord("S"), ord("c")
+IDLE, BLOCK, FAILED = ord("I"), ord("T"), ord("E")
+ANSWERS = frozenset(b"123CIsnT")
+"""Backend messages that end the answer to one extended-protocol message."""
+
+
+class Flight:
+    """The account of one backend connection.
+
+    ``pending``: Query and Sync messages sent, each owed a ReadyForQuery (and ends of COPY sent ahead of its start).
+    ``open``: extended-protocol messages sent since the last of them; ``answered``: answers since the last
+    ReadyForQuery; ``failed``: the backend skips to the next Sync; ``copying``: it wants COPY data.
+    """
+
+    __slots__ = ("_waiter", "answered", "copying", "failed", "open", "pending", "status")
+
+    def __init__(self) -> None:
+        self.pending: deque[int] = deque()
+        self.open = self.answered = 0
+        self.failed = self.copying = False
+        self.status = IDLE
+        self._waiter: asyncio.Future[None] | None = None
+
+    # What the client's side was sent.
+
+    def sent(self, kind: int) -> None:
+        """A Query, FunctionCall (as QUERY) or Sync was relayed."""
+        if kind == SYNC and self.copying:
+            return  # PostgreSQL: Flush and Sync are ignored while COPY data is expected.
+        self.pending.append(kind)
+        self.open = 0
+
+    def copy_ended(self) -> None:
+        """CopyDone or CopyFail was relayed."""
+        if self.copying:
+            self.copying = False
+        elif self.pending or self.open > self.answered:
+            self.pending.append(COPY_END)
+
+    # What the backend's side has seen.
+
+    def ready(self, status: int) -> None:
+        """A ReadyForQuery came."""
+        pending = self.pending
+        while pending and pending.popleft() == COPY_END:
+            pass
+        self.status = status
+        self.answered = 0
+        self.failed = self.copying = False
+
+    def error(self) -> None:
+        """An ErrorResponse came."""
+        self.failed, self.copying = True, False
+
+    def copy_in(self) -> None:
+        """The backend asks for COPY data; Syncs sent before the end of that data are ignored by it."""
+        pending = self.pending
+        simple = bool(pending) and pending[0] == QUERY
+        if COPY_END in pending:
+            if simple:
+                pending.remove(COPY_END)
+                return
+            while pending.popleft() != COPY_END:
+                pass
+            return
+        self.copying = True
+        if not simple:
+            pending.clear()
+            self.open = self.answered + 1
+
+    # Questions.
+
+    @property
+    def caught_up(self) -> bool:
+        """Everything relayed has been answered, or will never be (skipped to Sync)."""
+        if self.copying or any(kind != COPY_END for kind in self.pending):
+            return False
+        return self.failed or self.answered >= self.open
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future that is done when ``caught_up``; ``settle`` completes it."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        self.settle()
+        return self._waiter
+
+    def settle(self) -> None:
+        """Wake who waits, if the backend has caught up."""
+        if self._waiter is not None and self.caught_up:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            self._waiter = None

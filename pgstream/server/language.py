@@ -1,0 +1,47 @@
+"""What the front door needs of the language, as one value: whose a text is, its statements, its parse.
+
+Owns: the seam between sessions and statements, so that the door can be run with another language in tests.
+Must not know: any statement. Start reading at ``Language``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pgstream.catalog.records import Snapshot
+from pgstream.statements.base import Session, Statement
+
+_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(\d+)""", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """``recognize`` finds a statement's class (None: PostgreSQL's), ``split`` cuts a text, ``parse`` reads one."""
+
+    recognize: Callable[[str, Snapshot, Session], type[Statement] | None]
+    split: Callable[[str], list[tuple[str, int]]]
+    parse: Callable[[str, type[Statement]], Statement]
+    head: Callable[[str], tuple[str, ...]]
+
+    @classmethod
+    def ours(cls) -> Language:
+        from pgstream import statements
+        from pgstream.sql import sniff
+
+        return cls(statements.recognize, sniff.split, statements.parse, sniff.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One statement of a text: ``at`` is its offset, ``kind`` its class when it is ours."""
+
+    text: str
+    at: int
+    kind: type[Statement] | None
+
+
+def parameter_count(text: str) -> int:
+    """The highest ``$n`` outside strings, quoted names and comments."""
+    return max((int(m[1]) for m in _PARAMETER.finditer(text) if m[1]), default=0)

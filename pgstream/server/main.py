@@ -1,0 +1,110 @@
+"""The server process: everything opened in order, the ready line, everything closed in order.
+
+Owns: the order of start and stop, signals, the log's form. On standard output exactly one line is written:
+``ready postgresql://USER@HOST:PORT/DATABASE``.
+Must not know: what each part does. Start reading at ``serve``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from urllib.parse import quote
+
+import structlog
+
+from pgstream.config import Config
+from pgstream.server.connect import Address
+from pgstream.server.language import Language
+from pgstream.server.listener import Listener
+from pgstream.server.tls import open_tls
+
+log = structlog.get_logger(__name__)
+
+
+def configure_log(level: str) -> None:
+    """Logs go to standard error, one line an event."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper(), logging.INFO)),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def ready_line(config: Config, host: str, port: int) -> str:
+    """The line that scripts wait for."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"ready postgresql://{quote(config.admin_user, safe='')}@{shown}:{port}/{quote(config.database, safe='')}"
+
+
+async def serve(config: Config) -> None:
+    """Run until SIGTERM or SIGINT. Errors: ConfigurationError when something keeps it from starting."""
+    configure_log(config.log_level)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        opening = asyncio.ensure_future(_open(config, stack))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not opening.done():
+            log.info("stopped while starting")
+            opening.cancel()
+            await asyncio.wait({opening})
+            return
+        listener = opening.result()
+        await stopping
+        log.info("stopping")
+        await listener.close()
+    log.info("stopped")
+
+
+async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
+    """Open every part; ``stack`` closes what was opened, last first."""
+    from pgstream.catalog.store import Catalog
+    from pgstream.embedded.postgres import open_postgres
+    from pgstream.engine.engine import Engine
+
+    postgres = await open_postgres(config)
+    stack.push_async_callback(postgres.stop)
+    tls = open_tls(config, config.data_dir)
+    catalog = await Catalog.open(config, postgres.url, config.data_dir)
+    stack.push_async_callback(catalog.close)
+    if catalog.generated_password is not None:
+        print(f'password of user "{config.admin_user}": {catalog.generated_password}', file=sys.stderr, flush=True)  # noqa: T201
+    engine = Engine(config, catalog)
+    stack.push_async_callback(engine.stop)
+    await engine.start()
+    listener = Listener(
+        config=config,
+        catalog=catalog,
+        engine=engine,
+        address=Address(postgres.host, postgres.port),
+        language=Language.ours(),
+        tls=tls,
+    )
+    host, port = await listener.open()
+    _settle_memory()
+    print(ready_line(config, host, port), flush=True)  # noqa: T201
+    log.info("ready", host=host, port=port)
+    return listener
+
+
+def _settle_memory() -> None:
+    """What was made so far stays: the collector need not look at it again, nor run at every few hundred messages."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)

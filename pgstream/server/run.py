@@ -1,0 +1,103 @@
+"""Run a statement of ours for a session: its context, the rules of transactions, cancellation, unknown faults.
+
+Owns: what surrounds ``Statement.execute``. An exception that is not a ``PgStreamError`` becomes InternalError here,
+the session's edge.
+Must not know: which protocol asked. Start reading at ``Runner.cancelable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+
+from pgstream.errors import Canceled, InFailedTransaction, InternalError, PgStreamError
+from pgstream.names import quote_always
+from pgstream.server.flight import BLOCK, FAILED
+from pgstream.statements.base import Context, Statement
+from pgstream.wire import backend
+
+if TYPE_CHECKING:
+    from pgstream.server.session import ClientSession
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+READS = frozenset(("LIST", "DESCRIBE", "PRINT", "SELECT", "WITH", "VALUES", "TABLE", "USE", "SHOW", "EXPLAIN", "CAN"))
+"""First words of statements that change nothing, so need no warning in a transaction block."""
+
+
+def as_error(e: BaseException) -> PgStreamError:
+    """The error to show for an exception; what is not ours is logged under an id that the client sees."""
+    if isinstance(e, PgStreamError):
+        return e
+    id = uuid.uuid4().hex[:12]
+    log.error("internal error", id=id, exc_info=e)
+    return InternalError(id=id)
+
+
+class Runner:
+    """Runs statements of one session; ``cancel`` ends the running one."""
+
+    def __init__(self, client: ClientSession) -> None:
+        self._client = client
+        self._running: asyncio.Task[Any] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
+    def cancel(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    async def cancelable(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` so that a CancelRequest ends it as Canceled."""
+        task = self._running = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:  # the session ends
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        finally:
+            self._running = None
+        if task.cancelled():
+            raise Canceled()
+        result: T = task.result()
+        return result
+
+    def context(self, parameters: Sequence[str | None] = ()) -> Context:
+        client, listener = self._client, self._client.listener
+        return Context(
+            config=listener.config,
+            session=client.context,
+            catalog=listener.catalog,
+            engine=listener.engine,
+            notice=self._notice,
+            use_database=client.use_database,
+            use_schema=self._use_schema,
+            parameters=parameters,
+        )
+
+    def _notice(self, text: str, severity: str = "NOTICE", **fields: Any) -> None:
+        self._client.write(backend.notice(text, severity=severity, **fields))
+
+    async def _use_schema(self, name: str) -> None:
+        await self._client.backend.ask(f"SET search_path TO {quote_always(name)}")
+        self._client.context.schema = name
+
+    def check_transaction(self) -> None:
+        """Errors: InFailedTransaction."""
+        if self._client.flight.status == FAILED:
+            raise InFailedTransaction()
+
+    def warn_transaction(self, text: str, statement: Statement) -> None:
+        """Say that a change will outlive a ROLLBACK."""
+        head = self._client.listener.language.head(text)
+        if self._client.flight.status == BLOCK and head and head[0] not in READS:
+            what = " ".join(statement.words) or head[0]
+            self._notice(f"{what} takes effect at once and will not be rolled back", severity="WARNING")

@@ -1,0 +1,447 @@
+"""One client's session: every message is PostgreSQL's, and relayed untouched, or ours.
+
+Owns: the client's connection, whose each message is, and the order of relayed and own answers. While a message of ours
+is answered (``_task``), later bytes wait in ``_inbox``.
+Must not know: how statements of ours are answered (``simple``, ``extended``), how a session starts (``startup``).
+Start reading at ``ClientSession._pump``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from pgstream.errors import ActiveTransaction, PgStreamError, ProtocolViolation
+from pgstream.server import simple, startup
+from pgstream.server.backend import Backend
+from pgstream.server.connect import open_backend
+from pgstream.server.extended import Extended
+from pgstream.server.flight import IDLE, QUERY, SYNC, Flight
+from pgstream.server.language import Piece
+from pgstream.server.run import Runner, as_error
+from pgstream.statements.base import Session, Statement
+from pgstream.wire import backend as messages
+from pgstream.wire import frontend
+from pgstream.wire.framing import SMALL_LIMIT, Framer, check_client_header, header
+
+if TYPE_CHECKING:
+    from pgstream.server.listener import Listener
+
+log = structlog.get_logger(__name__)
+
+BIND, DESCRIBE, EXECUTE, CLOSE, PARSE, FLUSH = b"BDECPH"
+COPY_DATA, COPY_DONE, COPY_FAIL, TERMINATE, FUNCTION_CALL = b"dcfXF"
+NAMING = frozenset(b"BDEC")
+COPYING = frozenset(b"dcfHS")
+INBOX_LIMIT = 1 << 20
+"""Bytes that a client may send ahead while a statement of ours runs, before its socket is no longer read."""
+WRITE_LIMIT = 1 << 20
+"""Bytes that wait for a slow client before what feeds it is stopped."""
+STARTUP_TIMEOUT_S = 60
+
+
+class ClientSession(asyncio.Protocol):
+    """The protocol object of one client connection."""
+
+    backend: Backend
+    context: Session
+    flight: Flight
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.binding: bytes | None = None
+        self.runner = Runner(self)
+        self.extended = Extended(self)
+        self.key: tuple[int, bytes] | None = None
+        self._greeted: startup.Greeted | None = None
+        self._transport: asyncio.Transport | None = None
+        self._framer: Framer | None = Framer(startup=True)
+        self._arrived: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._inbox: bytes | bytearray = b""
+        self._passing = 0  # rest of a relayed message whose begin has been relayed
+        self._full = False  # the client is not read: it sent too much ahead
+        self._skipping = False  # after an error of ours, to the next Sync
+        self._copy_in = False  # a relayed piece of a mixed text may take COPY data
+        self._closed = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        self.listener.sessions.add(self)
+        self._begin(self._start())
+
+    def data_received(self, data: bytes) -> None:
+        if self._framer is not None:
+            self._framer.feed(data)
+            if self._arrived is not None and not self._arrived.done():
+                self._arrived.set_result(None)
+            return
+        if self._inbox:
+            if not isinstance(self._inbox, bytearray):
+                self._inbox = bytearray(self._inbox)
+            self._inbox += data
+            data = self._inbox  # type: ignore[assignment]
+        if self._task is None:
+            self._guarded_pump(data)
+            return
+        self._inbox = data
+        if self._copy_in:
+            self._pump_copy()
+        elif len(data) > INBOX_LIMIT:
+            self._full = True
+            self.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self.listener.sessions.discard(self)
+        if self.key is not None:
+            self.listener.keys.pop(self.key, None)
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        if self._task is not None:
+            self._task.cancel()
+        if self._greeted is not None:
+            self.backend.client = None
+            self.backend.close()
+            self._spawn(self.extended.close_portals())
+
+    def pause_writing(self) -> None:
+        self._drained = asyncio.get_running_loop().create_future()
+        if self._greeted is not None:
+            self.backend.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+        if self._greeted is not None:
+            self.backend.resume_reading()
+
+    # What the others of this package use
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self._closed:
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        if self._drained is not None:
+            await self._drained
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    async def next_message(self) -> tuple[int, bytes]:
+        """A whole message during start-up."""
+        assert self._framer is not None
+        while (message := self._framer.next()) is None:
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
+        if message[0] == 0 and len(message[1]) >= 4 and message[1][:2] == b"\0\3":
+            self._framer.typed()
+        return message
+
+    async def start_tls(self, context: ssl.SSLContext) -> None:
+        """Answer an SSLRequest with yes and become a TLS server."""
+        assert self._framer is not None and self._transport is not None
+        if self._framer.rest():
+            # Bytes sent before the handshake would be believed to have come through TLS.
+            raise ProtocolViolation(what="received unencrypted data after SSL request")
+        self._transport.write(b"S")
+        loop = asyncio.get_running_loop()
+        transport = await loop.start_tls(self._transport, self, context, server_side=True)
+        if transport is None:
+            raise ConnectionResetError
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        self.binding = self.listener.binding
+
+    @property
+    def is_busy(self) -> bool:
+        """A statement runs. Idle in a transaction block is not busy."""
+        return self._task is not None or (self._greeted is not None and not self.flight.caught_up)
+
+    def cancel(self) -> None:
+        """A CancelRequest came for this session."""
+        if self.runner.is_running:
+            self.runner.cancel()
+        elif self._greeted is not None:
+            self._spawn(self.listener.address.cancel(self.backend.pid, self.backend.key))
+
+    def end(self, e: PgStreamError | None = None) -> None:
+        """Close, with a last word."""
+        if e is not None:
+            self.write(messages.error(e, severity="FATAL"))
+        if self._transport is not None:
+            self._transport.close()
+
+    def backend_lost(self, backend: Backend) -> None:
+        if self._greeted is not None and backend is self.backend:
+            self.end()
+
+    def backend_ready(self, status: int) -> None:
+        """ReadyForQuery passed by: outside a transaction block portals do not outlive it."""
+        if status == IDLE and self.extended.portals:
+            self._spawn(self.extended.close_portals())
+
+    def own_ready(self) -> None:
+        """End the answer to a Query of ours."""
+        self.write(messages.ready_for_query(self.flight.status))
+        self.backend_ready(self.flight.status)
+
+    async def catch_up(self) -> bool:
+        """Wait until PostgreSQL has answered all that was relayed before; False when it skips to Sync."""
+        flight = self.flight
+        if not flight.caught_up:
+            if flight.open:
+                self.backend.write(frontend.FLUSH)
+            await asyncio.wait({flight.wait(), self.backend.closed}, return_when=asyncio.FIRST_COMPLETED)
+        return not flight.failed
+
+    @contextlib.contextmanager
+    def relaying_copy(self) -> Iterator[None]:
+        """While a piece of a mixed text is PostgreSQL's: COPY data from the client may pass."""
+        self._copy_in = True
+        self._pump_copy()
+        try:
+            yield
+        finally:
+            self._copy_in = False
+
+    async def use_database(self, name: str) -> None:
+        """Move the session to another database: a new backend connection as the same user."""
+        assert self._greeted is not None
+        if self.flight.status != IDLE:
+            raise ActiveTransaction(what="USE DATABASE")
+        startup.check_database(name)
+        parameters = {**self._greeted.parameters, "database": name}
+        backend, greeting = await open_backend(self.listener.address, parameters, self._greeted.keys)
+        old = self.backend
+        old.client = None
+        old.close()
+        self._attach(backend)
+        for message in greeting:
+            self.write(message)
+        self.context.database, self.context.schema = name, "public"
+
+    # Start and end
+
+    async def _start(self) -> None:
+        try:
+            async with asyncio.timeout(STARTUP_TIMEOUT_S):
+                self._greeted = await startup.greet(self, self.listener)
+        except TimeoutError:
+            self.end()
+            return
+        except (ConnectionError, ssl.SSLError):
+            self.end()
+            return
+        except Exception as e:  # the session's edge
+            self.end(as_error(e))
+            return
+        greeted = self._greeted
+        if greeted is None or self._closed:
+            if greeted is not None:
+                greeted.backend.close()
+            self.end()
+            return
+        self.context = Session(user=greeted.user, database=greeted.database)
+        self._attach(greeted.backend)
+        self.key = (greeted.backend.pid, startup.new_key())
+        self.listener.keys[self.key] = self
+        self.write(messages.backend_key_data(*self.key) + messages.ready_for_query(IDLE))
+        assert self._framer is not None
+        self._inbox, self._framer = self._framer.rest(), None
+
+    def _attach(self, backend: Backend) -> None:
+        self.backend, self.flight = backend, backend.flight
+        backend.client = self
+        backend.take(None)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if self._closed or task.cancelled():
+            return
+        if (e := task.exception()) is not None:
+            self.end(as_error(e))
+            return
+        if self._framer is None:
+            if self._full:
+                self._full = False
+                self.resume_reading()
+            data, self._inbox = self._inbox, b""
+            self._guarded_pump(data)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(self._logged(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as e:  # the session's edge: nobody waits for it
+            as_error(e)
+
+    # Client messages
+
+    def _guarded_pump(self, data: bytes | bytearray) -> None:
+        try:
+            self._pump(data)
+        except Exception as e:  # the session's edge
+            self.end(as_error(e))
+
+    def _pump(self, data: bytes | bytearray) -> None:
+        """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
+        flight, end, begin = self.flight, len(data), 0
+        pos = self._passing
+        while end - pos >= 5:
+            kind, length = header(data, pos)
+            after = pos + length + 1
+            if not 4 <= length <= SMALL_LIMIT:
+                check_client_header(kind, length)
+            if self._skipping and kind not in (SYNC, TERMINATE):
+                if after > end:
+                    break
+                self._relay(data, begin, pos)
+                begin = pos = after
+                continue
+            if kind in NAMING:
+                if self.extended:
+                    if after > end:
+                        break
+                    if self._own_naming(kind, data, pos, begin):
+                        return
+                flight.open += 1
+            elif kind == SYNC:
+                self._skipping = False
+                flight.sent(SYNC)
+            elif kind in (QUERY, PARSE):
+                if after > end:
+                    break
+                if self._own_text(kind, data, pos, begin):
+                    return
+                if kind == PARSE:
+                    flight.open += 1
+                else:
+                    flight.sent(QUERY)
+            elif kind in (COPY_DONE, COPY_FAIL):
+                flight.copy_ended()
+            elif kind == FUNCTION_CALL:
+                flight.sent(QUERY)
+            elif kind == TERMINATE:
+                self._relay(data, begin, pos)
+                self.end()
+                return
+            elif kind not in (COPY_DATA, FLUSH):
+                raise ProtocolViolation(what=f"invalid frontend message type {kind}")
+            pos = after
+        if pos >= end:
+            self._passing, self._inbox = pos - end, b""
+            self._relay(data, begin, end)
+        else:
+            self._passing, self._inbox = 0, data[pos:]
+            self._relay(data, begin, pos)
+
+    def _relay(self, data: bytes | bytearray, begin: int, end: int) -> None:
+        if begin < end:
+            self.backend.write(data if begin == 0 and end == len(data) else data[begin:end])
+
+    def _own_naming(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
+        """A Bind, Describe, Execute or Close while we hold statements: begin its answer if it is ours."""
+        after = pos + header(data, pos)[1] + 1
+        message = frontend.decode(kind, bytes(data[pos + 5 : after]))
+        if not self.extended.is_ours(message):
+            if isinstance(message, frontend.Bind) and message.portal in self.extended.portals:
+                self._spawn(self.extended.close_portal(message.portal))
+            return False
+        self._hold(data, begin, pos, after)
+        self._begin(self._answer_extended(message, None))
+        return True
+
+    def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
+        """A Query or Parse: begin its answer if it holds a statement of ours."""
+        after = pos + header(data, pos)[1] + 1
+        if kind == QUERY:
+            raw = bytes(data[pos + 5 : after - 1])
+            pieces = self._pieces(raw)
+            if pieces is None and not self.flight.open:
+                return False
+            self._hold(data, begin, pos, after)
+            self._begin(self._relay_query(raw) if pieces is None else simple.answer(self, pieces, raw))
+            return True
+        message = frontend.decode_parse(bytes(data[pos + 5 : after]))
+        found = self._recognize(message.text.decode(errors="replace"))
+        if found is None and not self.extended.takes_name(message.name):
+            return False
+        self._hold(data, begin, pos, after)
+        self._begin(self._answer_extended(message, found))
+        return True
+
+    def _hold(self, data: bytes | bytearray, begin: int, pos: int, after: int) -> None:
+        """Relay what came before a message of ours, keep what comes after it."""
+        self._relay(data, begin, pos)
+        self._passing, self._inbox = 0, data[after:]
+
+    def _recognize(self, text: str) -> type[Statement] | None:
+        return self.listener.language.recognize(text, self.listener.snapshot, self.context)
+
+    def _pieces(self, raw: bytes) -> list[Piece] | None:
+        """The statements of a Query; None when all are PostgreSQL's."""
+        text = raw.decode(errors="replace")
+        if ";" not in text[:-1]:
+            kind = self._recognize(text)
+            pieces = [Piece(text, 0, kind)]
+        else:
+            pieces = [Piece(part, at, self._recognize(part)) for part, at in self.listener.language.split(text)]
+        return pieces if any(piece.kind for piece in pieces) else None
+
+    async def _relay_query(self, raw: bytes) -> None:
+        """A Query after messages without Sync: if one of those fails, PostgreSQL discards it."""
+        if await self.catch_up():
+            self.flight.sent(QUERY)
+            self.backend.write(messages.message(b"Q", raw + b"\0"))
+
+    async def _answer_extended(self, message: frontend.Message, kind: type[Statement] | None) -> None:
+        if not await self.catch_up():
+            self._skipping = True
+            return
+        try:
+            await self.extended.answer(message, kind)
+        except Exception as e:  # the session's edge
+            self.write(messages.error(as_error(e), severity=None))
+            # PostgreSQL: messages after an error are discarded until Sync.
+            self._skipping = True
+
+    def _pump_copy(self) -> None:
+        """Relay COPY data that waits in the inbox."""
+        data, pos = self._inbox, 0
+        while len(data) - pos >= 5:
+            kind, length = header(data, pos)
+            if kind not in COPYING or len(data) - pos < length + 1:
+                break
+            pos += length + 1
+            if kind in (COPY_DONE, COPY_FAIL):
+                self.flight.copy_ended()
+                break
+        self._relay(data, 0, pos)
+        self._inbox = data[pos:]
