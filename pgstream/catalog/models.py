@@ -1,0 +1,124 @@
+"""The catalogue's tables, as SQLAlchemy models.
+
+Owns: how records are kept in the control database. A change here needs a migration under ``migrations/versions`` (a
+test compares the two). Secrets have a table of their own, so that a row of ``stores`` can be shown to anyone.
+Must not know: PostgreSQL objects made from these rows; who asks. Start reading at ``StoreRow``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from sqlalchemy import JSON, DateTime, ForeignKey, ForeignKeyConstraint, LargeBinary, Text, UniqueConstraint, func
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+Moment = DateTime(timezone=True)
+
+
+class Base(DeclarativeBase):
+    """Text for ``str``, JSON for lists and mappings, timestamptz for moments."""
+
+    type_annotation_map = {  # noqa: RUF012 - read by SQLAlchemy from the class
+        str: Text,
+        dict[str, str]: JSON,
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        list[list[Any]]: JSON,
+        dt.datetime: Moment,
+        bytes: LargeBinary,
+    }
+
+
+class MetaRow(Base):
+    """Single facts: the key's check value, the worker role's password (encrypted)."""
+
+    __tablename__ = "meta"
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+
+
+class DatabaseRow(Base):
+    __tablename__ = "databases"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str]
+    created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+
+
+class SchemaRow(Base):
+    __tablename__ = "schemas"
+    database: Mapped[str] = mapped_column(ForeignKey("databases.name", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str]
+    created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+
+
+class StoreRow(Base):
+    __tablename__ = "stores"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    type: Mapped[str]
+    options: Mapped[dict[str, str]]
+    owner: Mapped[str]
+    state: Mapped[str]
+    message: Mapped[str]
+    created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
+
+
+class StoreSecretRow(Base):
+    """A secret option of a store, encrypted."""
+
+    __tablename__ = "store_secrets"
+    store_id: Mapped[str] = mapped_column(ForeignKey("stores.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[bytes]
+
+
+class RelationRow(Base):
+    __tablename__ = "relations"
+    __table_args__ = (
+        UniqueConstraint("database", "schema", "name"),
+        ForeignKeyConstraint(["database", "schema"], ["schemas.database", "schemas.name"]),
+    )
+    id: Mapped[str] = mapped_column(primary_key=True)
+    database: Mapped[str]
+    schema: Mapped[str]
+    name: Mapped[str]
+    kind: Mapped[str]
+    columns: Mapped[list[list[Any]]]
+    owner: Mapped[str]
+    primary_key: Mapped[list[str]]
+    store: Mapped[str | None] = mapped_column(ForeignKey("stores.name"))
+    entity: Mapped[str | None]
+    properties: Mapped[dict[str, str]]
+    query: Mapped[str | None]
+    description: Mapped[str | None]
+    state: Mapped[str]
+    mode: Mapped[str]
+    created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
+
+
+class QueryRow(Base):
+    __tablename__ = "queries"
+    __table_args__ = (UniqueConstraint("name", "version"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    version: Mapped[int]
+    kind: Mapped[str]
+    sql: Mapped[str]
+    plan: Mapped[bytes]
+    owner: Mapped[str]
+    database: Mapped[str]
+    sources: Mapped[list[str]]
+    sink: Mapped[str]
+    stores: Mapped[list[str]]
+    intended: Mapped[str]
+    actual: Mapped[str] = mapped_column(index=True)
+    message: Mapped[str]
+    attempt: Mapped[int]
+    settings: Mapped[dict[str, str]]
+    progress: Mapped[dict[str, Any]]
+    created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())

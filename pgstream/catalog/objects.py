@@ -1,0 +1,247 @@
+"""PostgreSQL objects derived from the catalogue: databases, schemas, unreadable views, view state and its views.
+
+Owns: their DDL. Everything is idempotent or made in one transaction, so that ``heal`` can do it again.
+Streams and changelogs are views with the right columns over ``pgstream_state.unreadable()``, which raises: tools list
+the columns, and a read that reaches PostgreSQL is refused with a sentence. A materialized view is a view over its state
+table. Views belong to the superuser, so that a client cannot drop or replace one behind the catalogue's back.
+Must not know: SQLAlchemy, sessions. Start reading at ``create_relation``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg import errors as pg
+
+from pgstream.catalog.databases import CONTROL, STATE
+from pgstream.catalog.postgres import WORKER, Connection, relayed, run
+from pgstream.catalog.records import RelationRecord
+from pgstream.errors import (
+    DependentsExist,
+    DuplicateDatabase,
+    DuplicateRelation,
+    DuplicateSchema,
+    ObjectInUse,
+    PgStreamError,
+)
+from pgstream.names import quote_always as q
+from pgstream.names import quote_literal
+
+DROPPED = "pgstream: being dropped"
+_UNREADABLE = f"""
+CREATE OR REPLACE FUNCTION {STATE}.unreadable(kind text, name text) RETURNS SETOF boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog AS $$
+BEGIN
+    RAISE EXCEPTION '% "%" cannot be read as a table', kind, name USING
+        ERRCODE = '0A000',
+        HINT = 'A SELECT that pgstream can run streams it: send it as a statement of its own, outside functions, '
+            'COPY and cursors. A materialized view over it can be read everywhere.';
+END $$"""
+_LEDGER = f"""
+CREATE TABLE IF NOT EXISTS {STATE}.ledger (
+    query uuid PRIMARY KEY, sink text NOT NULL DEFAULT '', batch bigint NOT NULL, attempt integer NOT NULL)"""
+
+
+def state_table(relation_id: str) -> str:
+    """The state table of a materialized view, in schema ``pgstream_state`` of its database."""
+    return "v_" + relation_id.replace("-", "")
+
+
+async def ensure_control(conn: Connection) -> bool:
+    """Make the control database if it is missing; True when it was."""
+    if await (await conn.execute("SELECT 1 FROM pg_database WHERE datname = %s", [CONTROL])).fetchone():
+        return False
+    await run(conn, f"CREATE DATABASE {CONTROL} TEMPLATE template0 ENCODING 'UTF8'")
+    await run(conn, f"REVOKE ALL ON DATABASE {CONTROL} FROM PUBLIC")
+    return True
+
+
+async def create_database(control: Connection, name: str) -> None:
+    """Make the PostgreSQL database. One that is there already is left for ``furnish_database`` to judge."""
+    try:
+        await run(control, f"CREATE DATABASE {q(name)} TEMPLATE template0 ENCODING 'UTF8'")
+    except pg.DuplicateDatabase:
+        await run(control, f"ALTER DATABASE {q(name)} ALLOW_CONNECTIONS true", f"COMMENT ON DATABASE {q(name)} IS NULL")
+
+
+async def guard_database(control: Connection, name: str) -> None:
+    """Let nobody connect but those who may."""
+    await run(
+        control,
+        f"REVOKE ALL ON DATABASE {q(name)} FROM PUBLIC",
+        f"GRANT CONNECT, TEMPORARY ON DATABASE {q(name)} TO sysadmin, {WORKER}",
+    )
+
+
+async def furnish_database(conn: Connection, name: str) -> None:
+    """Make the hidden schema and what stands in it, in one transaction; run again it changes nothing."""
+    if (await (await conn.execute(f"SELECT to_regclass('{STATE}.ledger')")).fetchone()) != (None,):
+        return
+    if await others(conn):
+        raise DuplicateDatabase(name=name, detail="PostgreSQL has a database of this name that is not pgstream's.")
+    async with conn.transaction():
+        await run(
+            conn,
+            f"CREATE SCHEMA IF NOT EXISTS {STATE} AUTHORIZATION {WORKER}",
+            _UNREADABLE,
+            _LEDGER,
+            f"ALTER TABLE {STATE}.ledger OWNER TO {WORKER}",
+        )
+
+
+async def others(conn: Connection) -> list[str]:
+    """Relations in this database that are not the catalogue's: made by clients as ordinary PostgreSQL tables."""
+    found = await conn.execute(
+        "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND n.nspname !~ '^pg_'"
+        f" AND n.nspname NOT IN ('information_schema', '{STATE}') ORDER BY 1 LIMIT 5"
+    )
+    return [r[0] for r in await found.fetchall()]
+
+
+def refuse_others(found: list[str], kind: str, name: str, at: int | None) -> None:
+    """Raise DependentsExist when clients' own tables would go with a database."""
+    if found:
+        raise DependentsExist(kind=kind, name=name, detail=f"It holds {', '.join(found)}.", at=at)
+
+
+@asynccontextmanager
+async def dropping_database(control: Connection, name: str) -> AsyncIterator[None]:
+    """Close a database on entry, drop it on leaving; an error in between opens it again.
+
+    DROP DATABASE knows no transaction, so the intention is written down first: ``heal`` finishes it after a crash.
+    """
+    await run(
+        control,
+        f"ALTER DATABASE {q(name)} ALLOW_CONNECTIONS false",
+        f"COMMENT ON DATABASE {q(name)} IS {quote_literal(DROPPED)}",
+    )
+    try:
+        await _wait_unused(control, name)
+        yield
+    except BaseException:
+        await create_database(control, name)
+        raise
+    await run(control, f"DROP DATABASE IF EXISTS {q(name)}")
+
+
+async def _wait_unused(control: Connection, name: str, timeout_s: float = 5) -> None:
+    """End the worker's connections; refuse when a client's own stay, as PostgreSQL does."""
+    end = asyncio.get_running_loop().time() + timeout_s
+    while True:
+        await control.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = %s", [name, WORKER]
+        )
+        found = await control.execute(
+            "SELECT count(*) FILTER (WHERE backend_type = 'client backend'), count(*) FROM pg_stat_activity"
+            " WHERE datname = %s",
+            [name],
+        )
+        clients, users = await found.fetchone() or (0, 0)
+        if not users:
+            return
+        if asyncio.get_running_loop().time() > end:
+            raise ObjectInUse(kind="database", name=name, detail=f"There are {clients} other sessions in it.")
+        await asyncio.sleep(0.05)
+
+
+async def ensure_schema(conn: Connection, schema: str, owner: str) -> None:
+    """Make a schema in which ``owner`` may make ordinary tables too."""
+    await run(
+        conn,
+        f"CREATE SCHEMA IF NOT EXISTS {q(schema)}",
+        f"REVOKE ALL ON SCHEMA {q(schema)} FROM PUBLIC",
+        f"GRANT USAGE, CREATE ON SCHEMA {q(schema)} TO {q(owner)}",
+    )
+
+
+async def create_schema(conn: Connection, schema: str, owner: str) -> None:
+    """As ``ensure_schema``, but one that is there already is somebody else's."""
+    try:
+        async with conn.transaction():
+            await run(conn, f"CREATE SCHEMA {q(schema)}")
+            await ensure_schema(conn, schema, owner)
+    except pg.DuplicateSchema:
+        raise DuplicateSchema(name=schema) from None
+
+
+async def drop_schema(conn: Connection, schema: str) -> None:
+    """Inside the caller's transaction."""
+    try:
+        await run(conn, f"DROP SCHEMA IF EXISTS {q(schema)} RESTRICT")
+    except pg.DependentObjectsStillExist as e:
+        raise DependentsExist(kind="schema", name=schema, detail=e.diag.message_detail) from None
+
+
+def _unreadable_view(record: RelationRecord) -> list[str]:
+    columns = ", ".join(f"NULL::{c.type.pg} AS {q(c.name)}" for c in record.columns)
+    call = f"{STATE}.unreadable({quote_literal(record.label)}, {quote_literal(str(record.full))})"
+    return [f"CREATE VIEW {_qualified(record)} AS SELECT {columns} FROM {call}"]
+
+
+def _state_and_view(record: RelationRecord) -> list[str]:
+    table = state_table(record.id)
+    columns = ", ".join(f"{q(c.name)} {c.type.pg}" for c in record.columns)
+    made = [f"CREATE TABLE IF NOT EXISTS {STATE}.{q(table)} ({columns})"]
+    if record.mode == "upsert":
+        # No key means one row at most: the unique index is over a constant.
+        key = ", ".join(q(k) for k in record.primary_key) or "(true)"
+        made.append(
+            f"CREATE UNIQUE INDEX IF NOT EXISTS {q(table + '_key')} ON {STATE}.{q(table)} ({key}) NULLS NOT DISTINCT"
+        )
+    made.append(f"ALTER TABLE {STATE}.{q(table)} OWNER TO {WORKER}")
+    if record.query is not None:
+        made.append(
+            f"INSERT INTO {STATE}.ledger (query, batch, attempt) VALUES ({quote_literal(record.query)}, -1, 0)"
+            " ON CONFLICT DO NOTHING"
+        )
+    names = ", ".join(q(c.name) for c in record.columns)
+    made.append(f"CREATE VIEW {_qualified(record)} AS SELECT {names} FROM {STATE}.{q(table)}")
+    return made
+
+
+def _qualified(record: RelationRecord) -> str:
+    return f"{q(record.full.schema)}.{q(record.full.name)}"
+
+
+def _comment(record: RelationRecord) -> str:
+    where = "" if record.store is None else f' of "{record.entity}" in store {record.store}'
+    return record.description or f"{record.label}{where}"
+
+
+async def create_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
+    """Make everything that stands for a relation, inside the caller's transaction."""
+    made = _state_and_view(record) if record.kind == "materialized_view" else _unreadable_view(record)
+    try:
+        await run(
+            conn,
+            *made,
+            f"COMMENT ON VIEW {_qualified(record)} IS {quote_literal(_comment(record))}",
+            f"GRANT SELECT ON {_qualified(record)} TO {q(record.owner)}",
+        )
+    except (pg.DuplicateTable, pg.DuplicateObject):
+        raise DuplicateRelation(
+            name=str(record.full), at=at, detail="It is a table, view or type of PostgreSQL itself."
+        ) from None
+    except psycopg.Error as e:
+        raise _at(relayed(e), at) from None
+
+
+def _at(error: PgStreamError, at: int | None) -> PgStreamError:
+    error.at = at
+    return error
+
+
+async def drop_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
+    """Remove what stands for a relation, inside the caller's transaction; a client's own view over it refuses."""
+    try:
+        await run(conn, f"DROP VIEW IF EXISTS {_qualified(record)}")
+        if record.kind == "materialized_view":
+            await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(state_table(record.id))}")
+        if record.query is not None:
+            await conn.execute(f"DELETE FROM {STATE}.ledger WHERE query = %s::uuid".encode(), [record.query])
+    except pg.DependentObjectsStillExist as e:
+        raise DependentsExist(kind=record.label, name=str(record.full), detail=e.diag.message_detail, at=at) from None

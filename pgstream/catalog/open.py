@@ -1,0 +1,135 @@
+"""Opening the catalogue: everything between a bare PostgreSQL and a catalogue that can be used.
+
+Owns: the order of first start and of every later one. Each step looks first and does nothing when it is done already,
+so a start that was cut short is finished by the next. Must not know: statements. Start reading at ``open_control``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+
+from pgstream.catalog import databases, models, objects, postgres
+from pgstream.catalog.crypto import Cipher
+from pgstream.catalog.heal import heal_database
+from pgstream.catalog.migrations import migrate
+from pgstream.catalog.records import Snapshot
+from pgstream.config import Config
+from pgstream.errors import ConfigurationError, DuplicateDatabase
+from pgstream.names import quote_always
+
+OWNER = "sysadmin"
+_CHECK = "pgstream"
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What opening the control database gives."""
+
+    engine: AsyncEngine
+    worker_password: str
+
+
+def _engine(url: str) -> AsyncEngine:
+    """A small pool: the catalogue is asked seldom. The URL is libpq's, so psycopg opens the connections itself."""
+    import psycopg
+
+    async def connect() -> object:
+        return await psycopg.AsyncConnection.connect(url, connect_timeout=10)
+
+    return create_async_engine(
+        "postgresql+psycopg://", async_creator=connect, pool_size=2, max_overflow=3, pool_pre_ping=True
+    )
+
+
+async def _facts(engine: AsyncEngine, cipher: Cipher) -> tuple[str, bool]:
+    """The worker's password, and whether it was made just now. Refuses a key that is not the catalogue's."""
+    async with AsyncSession(engine) as session, session.begin():
+        check = await session.get(models.MetaRow, "key_check")
+        if check is not None and cipher.decrypt(check.value.encode()) == _CHECK:
+            kept = await session.get_one(models.MetaRow, "worker_password")
+            return cipher.decrypt(kept.value.encode()), False
+        password = secrets.token_urlsafe(24)
+        session.add(models.MetaRow(key="key_check", value=cipher.encrypt(_CHECK).decode()))
+        session.add(models.MetaRow(key="worker_password", value=cipher.encrypt(password).decode()))
+        return password, True
+
+
+async def open_control(administrator: postgres.Administrator, url: Callable[..., str], cipher: Cipher) -> Opened:
+    """The control database, made and migrated, and the roles that the rest needs."""
+    async with administrator.connect("postgres") as conn:
+        if await objects.ensure_control(conn):
+            log.info("control database created", database=databases.CONTROL)
+        engine = _engine(url(databases.CONTROL))
+        try:
+            async with engine.connect() as migrating:
+                await migrating.run_sync(migrate)
+            password, new = await _facts(engine, cipher)
+            await postgres.ensure_roles(conn)
+            if new and await postgres.has_role(conn, postgres.WORKER):
+                await postgres.set_worker_password(conn, password)
+            await postgres.ensure_worker(conn, password)
+        except BaseException:
+            await engine.dispose()
+            raise
+    return Opened(engine, password)
+
+
+async def first_database(engine: AsyncEngine, administrator: postgres.Administrator, config: Config) -> None:
+    """The first database, at the first start only: it may be dropped later."""
+    async with AsyncSession(engine) as session, session.begin():
+        if await session.get(models.MetaRow, "first_database"):
+            return
+        await databases.create(session, config.database, OWNER)
+        await make_database(administrator, config.database, OWNER)
+        session.add(models.MetaRow(key="first_database", value=config.database))
+
+
+async def first_user(administrator: postgres.Administrator, config: Config) -> str | None:
+    """The first user, if it is missing. Returns a password that had to be generated."""
+    async with administrator.connect("postgres") as conn:
+        return await postgres.ensure_first_user(conn, config.admin_user, config.admin_password)
+
+
+async def make_database(administrator: postgres.Administrator, name: str, owner: str) -> None:
+    """The PostgreSQL database of a DeltaStream database, with its schema ``public``."""
+    async with administrator.connect("postgres") as conn:
+        await objects.create_database(conn, name)
+        async with administrator.connect(name) as inside:
+            await objects.furnish_database(inside, name)
+            await objects.ensure_schema(inside, "public", owner)
+        await objects.guard_database(conn, name)
+
+
+async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> None:
+    """Bring every database to what the catalogue says. A database that is gone is an error, not an empty new one."""
+    async with administrator.connect("postgres") as conn:
+        rows = await conn.execute("SELECT datname, shobj_description(oid, 'pg_database') FROM pg_database")
+        found: dict[str, str | None] = dict(await rows.fetchall())
+        for name, comment in found.items():
+            if comment == objects.DROPPED and name not in snapshot.databases:
+                log.warning("left-over database dropped", database=name)
+                await postgres.run(conn, f"DROP DATABASE {quote_always(name)}")
+            elif comment == objects.DROPPED:
+                await objects.create_database(conn, name)
+    for name in snapshot.databases:
+        if name not in found:
+            raise ConfigurationError(
+                what=f'database "{name}" of the catalogue is missing in PostgreSQL',
+                hint="Restore it from a backup, or create an empty one of that name to go on without its data.",
+            )
+        async with administrator.connect(name) as conn:
+            try:
+                await heal_database(
+                    conn,
+                    name,
+                    [s for s in snapshot.schemas.values() if s.database == name],
+                    [r for r in snapshot.relations.values() if r.full.database == name],
+                )
+            except DuplicateDatabase as e:
+                raise ConfigurationError(what=e.text, detail=e.detail) from None

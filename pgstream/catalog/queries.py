@@ -1,0 +1,109 @@
+"""Continuous queries in the catalogue.
+
+Owns: their rows, how a query is named (id, name, ``name:version``), and the states a query may take.
+Must not know: what runs them (``engine``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pgstream.catalog import models, rows
+from pgstream.catalog.records import QueryRecord, RelationRecord
+from pgstream.errors import UndefinedQuery
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.I)
+INTENDED = frozenset({"running", "terminated"})
+ACTUAL = frozenset({"starting", "running", "errored", "terminate_requested", "terminated"})
+_MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress"})
+
+
+class _Sink(msgspec.Struct):
+    """What the catalogue reads of a plan: the shape of a view's state table."""
+
+    type: str
+    mode: str = ""
+    key: list[str] = []
+
+
+class _Plan(msgspec.Struct):
+    sink: _Sink
+
+
+async def find(session: AsyncSession, ref: str, at: int | None = None) -> models.QueryRow:
+    """By id, by name (its latest version) or by ``name:version``."""
+    row: models.QueryRow | None
+    if _UUID.match(ref):
+        row = await session.get(models.QueryRow, ref.lower())
+    else:
+        name, _, version = ref.rpartition(":")
+        exact = bool(name) and version.isdigit()
+        found = select(models.QueryRow).where(models.QueryRow.name == (name if exact else ref))
+        if exact:
+            found = found.where(models.QueryRow.version == int(version))
+        row = await session.scalar(found.order_by(models.QueryRow.version.desc()).limit(1))
+    if row is None:
+        raise UndefinedQuery(name=ref, at=at)
+    return row
+
+
+async def create(session: AsyncSession, record: QueryRecord) -> QueryRecord:
+    """A named query gets the next version of its name; others have version 1."""
+    version = 1
+    if record.name is not None:
+        last = await session.scalar(
+            select(func.max(models.QueryRow.version)).where(models.QueryRow.name == record.name)
+        )
+        version = (last or 0) + 1
+    row = rows.query_row(replace(record, version=version))
+    session.add(row)
+    await session.flush()
+    await session.refresh(row)
+    return rows.query(row)
+
+
+def shaped(record: QueryRecord, relation: RelationRecord) -> RelationRecord:
+    """The relation that a query makes, with what only the query's plan knows: a view's mode and key."""
+    relation = replace(relation, query=record.id)
+    if relation.kind != "materialized_view":
+        return relation
+    sink = msgspec.json.decode(record.plan, type=_Plan).sink
+    return replace(relation, mode=sink.mode, primary_key=tuple(sink.key))
+
+
+async def listed(session: AsyncSession, include_ended: bool) -> list[QueryRecord]:
+    wanted = select(models.QueryRow).order_by(models.QueryRow.created_at, models.QueryRow.id)
+    if not include_ended:
+        wanted = wanted.where(models.QueryRow.actual != "terminated")
+    return [rows.query(r) for r in await session.scalars(wanted)]
+
+
+async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> QueryRecord:
+    """Set some of intended, actual, message, attempt, progress."""
+    if unknown := changes.keys() - _MAY_CHANGE:
+        raise ValueError(f"a query's {sorted(unknown)} cannot be changed")
+    if changes.get("intended", "running") not in INTENDED or changes.get("actual", "running") not in ACTUAL:
+        raise ValueError(f"not a state of a query: {changes}")
+    row = await find(session, id)
+    for name, value in changes.items():
+        setattr(row, name, dict(value) if name == "progress" else value)
+    await session.flush()
+    await session.refresh(row)
+    return rows.query(row)
+
+
+async def record_progress(session: AsyncSession, progress: Mapping[str, Mapping[str, object]]) -> None:
+    """Write the progress of several queries; ``updated_at`` stays, for it says when the query's state changed."""
+    for id, values in progress.items():
+        await session.execute(
+            update(models.QueryRow)
+            .where(models.QueryRow.id == id)
+            .values(progress=dict(values), updated_at=models.QueryRow.updated_at)
+        )

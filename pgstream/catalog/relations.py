@@ -1,0 +1,70 @@
+"""Relations in the catalogue.
+
+Owns: rows of streams, changelogs, tables and materialized views, and when they may go.
+Must not know: the PostgreSQL objects made from a row (``objects``).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from sqlalchemy import and_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pgstream.catalog import databases, models, rows, stores
+from pgstream.catalog.records import RelationRecord
+from pgstream.errors import DependentsExist, DuplicateColumn, DuplicateRelation, UndefinedRelation
+from pgstream.names import FullName
+
+
+async def _row(session: AsyncSession, full: FullName) -> models.RelationRow | None:
+    row = models.RelationRow
+    return await session.scalar(
+        select(row).where(and_(row.database == full.database, row.schema == full.schema, row.name == full.name))
+    )
+
+
+async def find(session: AsyncSession, full: FullName, at: int | None = None) -> models.RelationRow:
+    row = await _row(session, full)
+    if row is None:
+        raise UndefinedRelation(name=str(full), at=at)
+    return row
+
+
+async def create(session: AsyncSession, record: RelationRecord, at: int | None = None) -> RelationRecord:
+    """An empty ``id`` gets a new one."""
+    full = record.full
+    await databases.find_schema(session, full.database, full.schema, at)
+    if record.store is not None:
+        await stores.find(session, record.store)
+    if await _row(session, full):
+        raise DuplicateRelation(name=str(full), at=at)
+    seen: set[str] = set()
+    for column in record.columns:
+        if column.name in seen:
+            raise DuplicateColumn(name=column.name, at=at)
+        seen.add(column.name)
+    row = rows.relation_row(record if record.id else replace(record, id=str(uuid.uuid4())))
+    session.add(row)
+    await session.flush()
+    await session.refresh(row)
+    return rows.relation(row)
+
+
+async def drop(session: AsyncSession, full: FullName, at: int | None = None) -> RelationRecord:
+    """The record that went. Refused while a query that is not terminated reads or writes it."""
+    row = await find(session, full, at)
+    record = rows.relation(row)
+    name = str(full)
+    live = await session.execute(
+        select(models.QueryRow.id, models.QueryRow.sources, models.QueryRow.sink)
+        .where(models.QueryRow.actual != "terminated")
+        .order_by(models.QueryRow.created_at)
+    )
+    users = [f"query {id}" for id, sources, sink in live if sink == name or name in sources]
+    if users:
+        raise DependentsExist(kind=record.label, name=name, detail=stores.listing(users), at=at)
+    await session.delete(row)
+    await session.flush()
+    return record

@@ -1,0 +1,122 @@
+"""Rows of the control database as records, and back.
+
+Owns: the JSON form of columns (``[name, type text, nullable]``). Must not know: sessions, PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pgstream import types
+from pgstream.catalog import models
+from pgstream.catalog.records import (
+    ColumnRecord,
+    DatabaseRecord,
+    QueryRecord,
+    RelationRecord,
+    SchemaRecord,
+    StoreRecord,
+)
+from pgstream.names import FullName
+
+_type = lru_cache(maxsize=4096)(types.parse)
+
+
+def database(row: models.DatabaseRow) -> DatabaseRecord:
+    return DatabaseRecord(row.name, row.owner, row.created_at)
+
+
+def schema(row: models.SchemaRow) -> SchemaRecord:
+    return SchemaRecord(row.database, row.name, row.owner, row.created_at)
+
+
+def store(row: models.StoreRow) -> StoreRecord:
+    return StoreRecord(
+        row.id, row.name, row.type, row.options, row.owner, row.state, row.message, row.created_at, row.updated_at
+    )
+
+
+def relation(row: models.RelationRow) -> RelationRecord:
+    return RelationRecord(
+        id=row.id,
+        full=FullName(row.database, row.schema, row.name),
+        kind=row.kind,
+        columns=tuple(ColumnRecord(name, _type(type), nullable) for name, type, nullable in row.columns),
+        owner=row.owner,
+        primary_key=tuple(row.primary_key),
+        store=row.store,
+        entity=row.entity,
+        properties=row.properties,
+        query=row.query,
+        description=row.description,
+        state=row.state,
+        mode=row.mode,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def relation_row(record: RelationRecord) -> models.RelationRow:
+    return models.RelationRow(
+        id=record.id,
+        database=record.full.database,
+        schema=record.full.schema,
+        name=record.full.name,
+        kind=record.kind,
+        columns=[[c.name, str(c.type), c.nullable] for c in record.columns],
+        owner=record.owner,
+        primary_key=list(record.primary_key),
+        store=record.store,
+        entity=record.entity,
+        properties=dict(record.properties),
+        query=record.query,
+        description=record.description,
+        state=record.state,
+        mode=record.mode,
+    )
+
+
+def query(row: models.QueryRow) -> QueryRecord:
+    return QueryRecord(
+        id=row.id,
+        name=row.name,
+        version=row.version,
+        kind=row.kind,
+        sql=row.sql,
+        plan=row.plan,
+        owner=row.owner,
+        database=row.database,
+        sources=tuple(row.sources),
+        sink=row.sink,
+        stores=tuple(row.stores),
+        intended=row.intended,
+        actual=row.actual,
+        message=row.message,
+        attempt=row.attempt,
+        settings=row.settings,
+        progress=row.progress,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def query_row(record: QueryRecord) -> models.QueryRow:
+    return models.QueryRow(
+        id=record.id,
+        name=record.name,
+        version=record.version,
+        kind=record.kind,
+        sql=record.sql,
+        plan=record.plan,
+        owner=record.owner,
+        database=record.database,
+        sources=list(record.sources),
+        sink=record.sink,
+        stores=list(record.stores),
+        intended=record.intended,
+        actual=record.actual,
+        message=record.message,
+        attempt=record.attempt,
+        settings=dict(record.settings),
+        progress=dict(record.progress),
+    )

@@ -1,0 +1,269 @@
+"""The catalogue: what exists, kept in the control database, with PostgreSQL's objects derived from it.
+
+Owns: ``Catalog``, its transactions and the shared snapshot. Each change is one catalogue transaction. PostgreSQL's
+objects are committed before it when they are made, after it when they go, so a crash between the two leaves at most an
+object too many, which the next start drops (``heal``).
+Must not know: statements, sessions, what runs queries. Start reading at ``Catalog.open``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy.exc
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pgstream.catalog import databases, models, objects, postgres, queries, relations, rows, stores
+from pgstream.catalog import open as opening
+from pgstream.catalog.crypto import Cipher, open_cipher
+from pgstream.catalog.records import (
+    DatabaseRecord,
+    QueryRecord,
+    RelationRecord,
+    SchemaRecord,
+    Snapshot,
+    StoreRecord,
+)
+from pgstream.catalog.watch import CHANNEL, watch
+from pgstream.config import Config
+from pgstream.errors import PgStreamError, RelayedError
+from pgstream.names import FullName
+
+Url = Callable[..., str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change under way. What is entered into ``after`` ends when the catalogue has committed, or with its error."""
+
+    session: AsyncSession
+    after: AsyncExitStack
+    administrator: postgres.Administrator
+
+    async def dropping(self, database: str) -> postgres.Connection:
+        """A transaction that commits after the catalogue: a crash leaves an object too many, never one too few."""
+        conn = await self.after.enter_async_context(self.administrator.connect(database))
+        await self.after.enter_async_context(conn.transaction())
+        return conn
+
+
+def _translated(e: sqlalchemy.exc.DBAPIError) -> PgStreamError:
+    """A failure of the control database itself: not the client's fault, and worth a retry."""
+    code = getattr(e.orig, "sqlstate", None) or "58000"
+    return RelayedError(code=code, text=f"could not use the catalogue: {str(e.orig).strip()}")
+
+
+class Catalog:
+    """What exists. Made by ``open``; methods may run concurrently, changes take turns."""
+
+    def __init__(self, opened: opening.Opened, url: Url, cipher: Cipher) -> None:
+        self._engine = opened.engine
+        self._worker_password = opened.worker_password
+        self._url = url
+        self._cipher = cipher
+        self._id = uuid.uuid4().hex
+        self._administrator = postgres.Administrator(url)
+        self._changing = asyncio.Lock()
+        self._watch: asyncio.Task[None] | None = None
+        self.generated_password: str | None = None
+        self.snapshot = Snapshot()
+
+    @classmethod
+    async def open(cls, config: Config, postgres_url: Url, data_dir: Path) -> Catalog:
+        """Make what is missing, migrate, heal, and read everything. Errors: ConfigurationError."""
+        cipher = open_cipher(config, data_dir)
+        administrator = postgres.Administrator(postgres_url)
+        opened = await opening.open_control(administrator, postgres_url, cipher)
+        catalog = cls(opened, postgres_url, cipher)
+        try:
+            await opening.first_database(opened.engine, administrator, config)
+            await catalog.refresh()
+            await opening.heal(administrator, catalog.snapshot)
+            # Last, so that a start that fails half-way does not swallow the password that it generated.
+            catalog.generated_password = await opening.first_user(administrator, config)
+        except BaseException:
+            await catalog.close()
+            raise
+        catalog._watch = asyncio.create_task(watch(catalog.control_url, catalog._id, catalog.refresh))
+        return catalog
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        await self._engine.dispose()
+
+    async def refresh(self) -> None:
+        """Read the snapshot anew."""
+        async with self._reading() as session:
+            found = Snapshot(
+                databases={r.name: rows.database(r) for r in await session.scalars(select(models.DatabaseRow))},
+                schemas={(r.database, r.name): rows.schema(r) for r in await session.scalars(select(models.SchemaRow))},
+                stores={r.name: rows.store(r) for r in await session.scalars(select(models.StoreRow))},
+                relations={
+                    (r.database, r.schema, r.name): rows.relation(r)
+                    for r in await session.scalars(select(models.RelationRow))
+                },
+            )
+        self.snapshot = found
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[AsyncSession]:
+        try:
+            async with AsyncSession(self._engine) as session:
+                yield session
+        except sqlalchemy.exc.DBAPIError as e:
+            raise _translated(e) from None
+
+    @asynccontextmanager
+    async def _change(self) -> AsyncIterator[Change]:
+        """One transaction, then a fresh snapshot here and a word to other servers."""
+        async with self._changing:
+            try:
+                async with AsyncExitStack() as after, self._reading() as session, session.begin():
+                    yield Change(session, after, self._administrator)
+                    await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
+            finally:
+                await self.refresh()
+
+    # Stores
+
+    async def create_store(
+        self,
+        name: str,
+        type: str,
+        options: Mapping[str, str],
+        secrets: frozenset[str],
+        owner: str,
+        *,
+        at: int | None = None,
+    ) -> StoreRecord:
+        """``secrets`` names the options that are kept encrypted and never shown."""
+        record = StoreRecord(str(uuid.uuid4()), name, type, options, owner)
+        async with self._change() as change:
+            return await stores.create(change.session, self._cipher, record, secrets, at)
+
+    async def drop_store(self, name: str, at: int | None = None) -> None:
+        async with self._change() as change:
+            await stores.drop(change.session, name, at)
+
+    async def store_options(self, name: str) -> dict[str, str]:
+        """Every option in clear: for the store's admin face and the worker, for nobody else."""
+        async with self._reading() as session:
+            return await stores.options(session, self._cipher, name)
+
+    # Databases and schemas
+
+    async def create_database(self, name: str, owner: str, at: int | None = None) -> DatabaseRecord:
+        async with self._change() as change:
+            record = await databases.create(change.session, name, owner, at)
+            await opening.make_database(self._administrator, name, owner)
+            return record
+
+    async def drop_database(self, name: str, at: int | None = None) -> None:
+        async with self._change() as change:
+            await databases.drop(change.session, name, at)
+            async with self._administrator.connect(name) as conn:
+                objects.refuse_others(await objects.others(conn), "database", name, at)
+            control = await change.after.enter_async_context(self._administrator.connect("postgres"))
+            await change.after.enter_async_context(objects.dropping_database(control, name))
+
+    async def create_schema(self, database: str, name: str, owner: str, at: int | None = None) -> SchemaRecord:
+        async with self._change() as change:
+            record = await databases.create_schema(change.session, database, name, owner, at)
+            async with self._administrator.connect(database) as conn:
+                await objects.create_schema(conn, name, owner)
+            return record
+
+    async def drop_schema(self, database: str, name: str, at: int | None = None) -> None:
+        async with self._change() as change:
+            await databases.drop_schema(change.session, database, name, at)
+            await objects.drop_schema(await change.dropping(database), name)
+
+    # Relations
+
+    async def create_relation(self, record: RelationRecord, at: int | None = None) -> RelationRecord:
+        async with self._change() as change:
+            return await self._create_relation(change, record, at)
+
+    async def _create_relation(self, change: Change, record: RelationRecord, at: int | None) -> RelationRecord:
+        made = await relations.create(change.session, record, at)
+        async with self._administrator.connect(made.full.database) as conn, conn.transaction():
+            await objects.create_relation(conn, made, at)
+        return made
+
+    async def drop_relation(self, full: FullName, at: int | None = None) -> None:
+        async with self._change() as change:
+            record = await relations.drop(change.session, full, at)
+            await objects.drop_relation(await change.dropping(full.database), record, at)
+
+    # Queries
+
+    async def create_query(
+        self, record: QueryRecord, relation: RelationRecord | None = None, at: int | None = None
+    ) -> QueryRecord:
+        """A query, and the relation it makes, or neither."""
+        async with self._change() as change:
+            made = await queries.create(change.session, record)
+            if relation is not None:
+                await self._create_relation(change, queries.shaped(made, relation), at)
+            return made
+
+    async def discard_query(self, id: str) -> None:
+        """Forget a query that never ran, with the relation that was made for it: its statement failed."""
+        async with self._change() as change:
+            await change.session.delete(await queries.find(change.session, id))
+            await change.session.flush()
+            for made in [r for r in self.snapshot.relations.values() if r.query == id]:
+                record = await relations.drop(change.session, made.full)
+                await objects.drop_relation(await change.dropping(made.full.database), record)
+
+    async def query(self, ref: str, at: int | None = None) -> QueryRecord:
+        """By id, name (the latest version), or ``name:version``."""
+        async with self._reading() as session:
+            return rows.query(await queries.find(session, ref, at))
+
+    async def queries(self, include_ended: bool = False) -> list[QueryRecord]:
+        """Oldest first."""
+        async with self._reading() as session:
+            return await queries.listed(session, include_ended)
+
+    async def set_query(self, id: str, **changes: Any) -> QueryRecord:
+        """Change intended=, actual=, message=, attempt= or progress=."""
+        async with self._reading() as session, session.begin():
+            return await queries.change(session, id, changes)
+
+    async def record_progress(self, progress: Mapping[str, Mapping[str, object]]) -> None:
+        """Write the last progress of several queries; losing the newest in a crash is no loss, so no wait for disk."""
+        async with self._reading() as session, session.begin():
+            await session.execute(text("SET LOCAL synchronous_commit = off"))
+            await queries.record_progress(session, progress)
+
+    def state_table(self, relation_id: str) -> str:
+        """Name of a materialized view's state table in schema ``pgstream_state`` of its database."""
+        return objects.state_table(relation_id)
+
+    def worker_url(self, database: str) -> str:
+        """libpq URL over TCP for the worker's own PostgreSQL role; holds a password."""
+        return self._url(database, user=postgres.WORKER, password=self._worker_password, tcp=True)
+
+    @property
+    def control_url(self) -> str:
+        """libpq URL of the control database, for locks held by the engine; holds a password."""
+        return self._url(databases.CONTROL)
+
+    # Users
+
+    async def verifier(self, user: str) -> str | None:
+        """The SCRAM verifier that PostgreSQL keeps for a user; None when the user may not come in."""
+        async with self._administrator.connect("postgres") as conn:
+            return await postgres.verifier(conn, user)
