@@ -40,9 +40,7 @@ def wipe(postgres: Postgres) -> None:
         )
         for (name,) in names.fetchall():
             conn.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-        roles = conn.execute(
-            "SELECT rolname FROM pg_roles WHERE NOT rolsuper AND oid >= 16384"
-        )
+        roles = conn.execute("SELECT rolname FROM pg_roles WHERE NOT rolsuper AND oid >= 16384")
         for (name,) in roles.fetchall():
             conn.execute(f'DROP ROLE IF EXISTS "{name}"')
 
