@@ -330,6 +330,14 @@ class UndefinedRelation(
     """A statement names a relation that is not in the catalogue."""
 
 
+class MissingFrom(PgStreamError, sqlstate="42P01", message='missing FROM-clause entry for table "{name}"'):
+    """A column is qualified by a name that is no relation or alias of the FROM."""
+
+
+class DuplicateAlias(PgStreamError, sqlstate="42712", message='table name "{name}" specified more than once'):
+    """Two relations of one FROM have the same name or alias."""
+
+
 class WrongKind(PgStreamError, sqlstate="42809", message='"{name}" is a {is_a}, not a {wanted}'):
     """A statement wants another kind of object than the one named."""
 
