@@ -24,7 +24,6 @@ from pgstream.errors import ConfigurationError
 
 LAUNCH = Path(__file__).with_name("launch.py")
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
-_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +66,13 @@ def spawn(
     )
 
 
-async def ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
+async def ended(process: subprocess.Popen[bytes], within_s: float, every_s: float = 0.01) -> bool:
     """Wait for a child to end, without blocking the loop."""
     deadline = time.monotonic() + within_s
     while process.poll() is None:
         if time.monotonic() > deadline:
             return False
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(every_s)
     return True
 
 

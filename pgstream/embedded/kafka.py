@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import os
 import signal
 import subprocess
@@ -43,6 +44,10 @@ class Broker:
     pid: int
     log_file: Path
     _process: subprocess.Popen[bytes] = field(repr=False)
+
+    async def ended(self) -> None:
+        """Return when it has ended, by whatever cause."""
+        await ended(self._process, math.inf, every_s=0.2)
 
     async def stop(self) -> None:
         """Stop it, by force after ten seconds. May be called twice."""
@@ -172,3 +177,24 @@ async def _start(program: list[str | Path], data_dir: Path) -> tuple[subprocess.
 def _last_lines(words: str) -> str:
     lines = [line for line in words.splitlines() if line.strip() and not line.startswith("\tat ")]
     return "\n".join(lines[-6:])
+
+
+async def serve_broker(config: Config, port: int, report: Callable[[str], None], say: Callable[[str], None]) -> None:
+    """``pgstream broker``: run a broker in ``<data_dir>/kafka`` until SIGTERM or SIGINT, or until it ends itself."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    broker = await open_broker(config, config.data_dir / "kafka", port, report=report)
+    say(f"ready kafka://{broker.bootstrap}")
+    lives = asyncio.create_task(broker.ended())
+    wanted = asyncio.create_task(asked.wait())
+    await asyncio.wait({lives, wanted}, return_when=asyncio.FIRST_COMPLETED)
+    failed = lives.done()
+    lives.cancel()
+    wanted.cancel()
+    await broker.stop()
+    if failed:
+        raise ConfigurationError(
+            what="the embedded Kafka broker ended by itself", hint=f'Its log is "{broker.log_file}".'
+        )

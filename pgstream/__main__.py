@@ -1,0 +1,7 @@
+"""``python -m pgstream``: the same as the ``pgstream`` command."""
+
+import sys
+
+from pgstream.cli import main
+
+sys.exit(main())
