@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pgstream.errors import RelayedError
 from pgstream.server.flight import ANSWERS, QUERY, Flight
@@ -51,8 +51,7 @@ class Backend(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
 
     def data_received(self, data: bytes) -> None:
         if self._taker is None and self.client is not None:
@@ -178,7 +177,7 @@ class Backend(asyncio.Protocol):
             self._give_back()
 
     async def query(self, text: str, each: Taker) -> RelayedError | None:
-        """Run ``text`` in the simple protocol; ``each`` gets all messages but ReadyForQuery. Gives the error, if any."""
+        """Run ``text`` in the simple protocol; ``each`` gets all messages but ReadyForQuery. Gives its error."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         errors: list[RelayedError] = []
 

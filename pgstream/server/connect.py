@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from pgstream.errors import AuthorizationRefused, RelayedError
 from pgstream.server.backend import ERROR, READY, Backend, lost
@@ -55,8 +56,7 @@ class _Cancel(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(self._request)
+        cast(asyncio.WriteTransport, transport).write(self._request)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed.done():

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Coroutine, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -75,9 +75,8 @@ class ClientSession(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
+        self._transport.set_write_buffer_limits(high=WRITE_LIMIT)
         self.listener.sessions.add(self)
         self._begin(self._start())
 
