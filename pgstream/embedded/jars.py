@@ -179,7 +179,8 @@ def _run_ivy(java: Path, work: Path, jars: Sequence[Jar], config: Config, report
                 report("downloaded " + line.split("]", 1)[1].split("!")[0].strip().replace("#", ":").replace(";", ":"))
             elif any(word in line for word in ("Server access", "not found", "Exception", "FAILED")):
                 complaints.append(line.strip())
-    return "\n".join(complaints[:5])
+    # "Server access error" says why; the others only that.
+    return "\n".join(sorted(complaints, key=lambda line: "Server access" not in line)[:3])
 
 
 def _ivy() -> Path:

@@ -12,10 +12,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pgstream.config import Config
+from pgstream.config import Config, load
 from pgstream.errors import ConfigurationError
 
 # Spark 4.1 runs on these; on Java 25 it fails with "getSubject is not supported".
@@ -78,3 +79,15 @@ def _ask(java: Path) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stderr + answer.stdout
+
+
+def main() -> None:
+    """``python -m pgstream.embedded.java``: print the java that is used; not zero when there is none."""
+    try:
+        sys.stdout.write(f"{find_java(load({}))}\n")
+    except ConfigurationError as e:
+        sys.exit(f"error: {e.text}\nhint: {e.hint}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+# Each target works from a fresh clone: it makes .venv first when that is missing or older than its two lists.
+# PYTHON: any Python >= 3.11. ARGS: flags for run and demo (make run ARGS="--listen 127.0.0.1:0").
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+PYTEST_FLAGS ?= -q --timeout=600
+BENCHMARKS ?= $(filter-out benchmarks/stack.py benchmarks/plain_pyspark.py,$(wildcard benchmarks/*.py))
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo run test test-unit test-pg test-stream test-clients jars check format bless docs bench clean
+
+help:
+	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
+	@echo "make run      run the server on 127.0.0.1:5433"
+	@echo "make test     all tests; by price: test-unit test-pg test-stream test-clients"
+	@echo "make check    formatting, lint, types, imports"
+	@echo "make format   what make check asks for, where a tool can do it"
+	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
+	@echo "make docs     rewrite the pages that come from tables in the code"
+	@echo "make bench    the benchmarks, one after another"
+	@echo "make clean    remove .venv and caches; data in .pgstream stays"
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.x")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[dev]'
+	@$(BIN)/python -m pgstream.embedded.java >/dev/null 2>&1 || { echo "no Java 17 or 21 here: installing one into $(VENV)"; $(PIP) --editable '.[dev,java]'; }
+	@touch $@
+
+install: $(READY)
+
+demo: $(READY)
+	$(BIN)/pgstream demo $(ARGS)
+
+run: $(READY)
+	$(BIN)/pgstream serve $(ARGS)
+
+jars: $(READY)
+	$(BIN)/pgstream jars --broker
+
+test: test-unit test-pg test-stream test-clients
+
+test-unit: $(READY)
+	$(PYTEST) tests/unit
+
+test-pg: jars
+	$(PYTEST) tests/pg
+
+test-stream: jars
+	$(PYTEST) tests/stream
+
+test-clients: jars
+	$(PYTEST) tests/clients
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bless: jars
+	$(PYTEST) --bless tests/unit tests/pg tests/stream
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+bench: jars
+	@set -e; for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
