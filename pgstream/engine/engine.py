@@ -1,0 +1,185 @@
+"""The engine: everything that statements may ask of Spark, without Spark in this process.
+
+Owns: the default pool, its lock, and the dispatch of what its worker says. Continuous queries are ``life``'s,
+interactive ones ``results``'.
+Must not know: statements, clients, Spark. Start reading at ``Engine.start``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import uuid
+from collections.abc import Mapping
+
+import structlog
+
+from pgstream import types
+from pgstream.catalog.store import Catalog
+from pgstream.config import Config
+from pgstream.engine import faults, requests
+from pgstream.engine.channel import Analyze, Analyzed, Ended, Event, Failed, Progress, Ready, Rows, Running
+from pgstream.engine.launch import Prepare, preparer
+from pgstream.engine.life import Queries
+from pgstream.engine.lock import PoolLock
+from pgstream.engine.pool import Pool
+from pgstream.engine.results import ResultStream
+from pgstream.errors import EngineUnavailable, PgStreamError
+from pgstream.planner.plan import Plan
+
+READY_S = 60.0
+ANALYZE_S = 30.0
+Columns = list[tuple[str, types.Type, bool]]
+log = structlog.get_logger(__name__)
+
+
+class Engine:
+    """The default pool and its queries. ``prepare`` is replaced by tests."""
+
+    def __init__(self, config: Config, catalog: Catalog, prepare: Prepare | None = None) -> None:
+        self._catalog = catalog
+        self._pool = Pool("default", config.data_dir, prepare or preparer(config), self, config.shutdown_grace_s)
+        self._lock = PoolLock(catalog.control_url, self._pool.name)
+        self._queries = Queries(catalog, config.data_dir, self._pool.send, lambda: self._pool.is_ready)
+        self._results: dict[str, ResultStream] = {}
+        self._asked: dict[int, asyncio.Future[Columns]] = {}
+        self._ids = itertools.count(1)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to run the pool; returns at once. Queries follow when its worker is ready."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the worker, after its running batches. Queries stay intended as they are, for the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self._disappoint("the server is stopping")
+        await self._queries.close()
+        await self._queries.progress.flush()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with self._lock.hold() as lost:
+                    await self._queries.adopt()
+                    await self._serve(lost)
+            except PgStreamError as e:
+                log.warning("pool could not be taken, trying again", error=e.text)
+            self.worker_died("another server may run the pool")
+            await asyncio.sleep(1)
+
+    async def _serve(self, lost: asyncio.Task[None]) -> None:
+        """Run the pool until its lock is lost, or until cancelled."""
+        work = [asyncio.create_task(self._pool.run()), asyncio.create_task(self._queries.progress.run())]
+        try:
+            await asyncio.wait([lost, *work], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.wait(work)
+        for task in work:
+            if not task.cancelled() and (e := task.exception()) is not None:
+                log.error("pool stopped", exc_info=e)
+
+    @property
+    def worker_ready(self) -> bool:
+        """Whether an analysis or a query would begin without waiting for Spark."""
+        return self._pool.is_ready
+
+    # Continuous queries
+
+    async def launch(self, query_id: str) -> None:
+        """Start a recorded query; returns when it runs, or while it waits (its message says for what).
+
+        Raises the fault, with the query and its relation gone again, if it cannot run at all.
+        """
+        await self._queries.launch(query_id)
+
+    async def terminate(self, query_id: str) -> None:
+        """End a query for good; ``terminate_requested`` while a long batch still runs."""
+        await self._queries.terminate(query_id)
+
+    async def restart(self, query_id: str) -> None:
+        """Run a query again from its last state. Error: NotReady for a terminated one."""
+        await self._queries.restart(query_id)
+
+    def progress(self, query_id: str) -> Mapping[str, object]:
+        """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
+        return self._queries.progress.latest.get(query_id, {})
+
+    # Questions to Spark
+
+    async def analyze(self, plan: Plan) -> Columns:
+        """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable."""
+        await self._pool.wait_ready(READY_S)
+        id = next(self._ids)
+        answer: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
+        self._asked[id] = answer
+        try:
+            self._pool.send(Analyze(id, plan.json()))
+            async with asyncio.timeout(ANALYZE_S):
+                return await answer
+        except TimeoutError:
+            raise EngineUnavailable(why="the analyzer did not answer in time") from None
+        finally:
+            del self._asked[id]
+
+    def open_result(self, plan: Plan) -> ResultStream:
+        """Rows of an interactive SELECT. ``aclose`` ends its Spark query."""
+        query = str(uuid.uuid4())
+
+        async def begin(stream: ResultStream) -> None:
+            await self._pool.wait_ready(READY_S)
+            start = await requests.start_result(self._catalog, query, plan)
+            self._results[query] = stream
+            self._pool.send(start)
+
+        return ResultStream(query, begin, self._pool.send, lambda id: self._results.pop(id, None))
+
+    # What the worker says
+
+    def worker_said(self, event: Event) -> None:
+        match event:
+            case Rows():
+                if stream := self._results.get(event.query):
+                    stream.arrived(event)
+            case Progress():
+                if self._queries.owns(event.query):
+                    self._queries.progress.add(event)
+            case Running():
+                self._queries.running(event)
+            case Ended():
+                if stream := self._results.get(event.query):
+                    stream.ended(event)
+                else:
+                    self._queries.ended(event)
+            case Analyzed() | Failed():
+                self._answer(event)
+            case Ready():
+                self._queries.reconcile()
+
+    def _answer(self, event: Analyzed | Failed) -> None:
+        answer = self._asked.get(event.id)
+        if answer is None or answer.done():
+            return
+        if isinstance(event, Failed):
+            answer.set_exception(faults.error(event.fault))
+        else:
+            answer.set_result([(name, types.from_spark(text), nullable) for name, text, nullable in event.columns])
+
+    def worker_died(self, why: str) -> None:
+        self._disappoint(why)
+        self._queries.died(why)
+
+    def _disappoint(self, why: str) -> None:
+        """Nobody will answer those who wait."""
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(EngineUnavailable(why=why))
+        for stream in list(self._results.values()):
+            stream.lost(why)

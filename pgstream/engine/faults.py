@@ -1,0 +1,21 @@
+"""Faults of the worker as errors for a client.
+
+Must not know: which query; who waits for it.
+"""
+
+from __future__ import annotations
+
+from pgstream.engine.channel import Fault
+from pgstream.errors import PgStreamError, RelayedError
+
+RETRIED = frozenset({"store", "engine"})
+
+
+def error(fault: Fault) -> PgStreamError:
+    """The same sentence, code, hint and position."""
+    return RelayedError(code=fault.sqlstate, text=fault.message, detail=fault.detail, hint=fault.hint, at=fault.at)
+
+
+def sentence(fault: Fault) -> str:
+    """A fault in one text, for the catalogue's ``message``."""
+    return " ".join(part for part in (fault.message, fault.detail, fault.hint) if part)

@@ -1,0 +1,303 @@
+"""The life of the continuous queries: what is intended against what the worker says.
+
+Owns: starting, stopping and restarting each query, its attempt numbers, its pauses after failures, and the state that
+the catalogue shows. States: *starting* (with "waiting: …" while a retry is due), *running*, *errored* (only RESTART
+helps), *terminate_requested*, *terminated*. An attempt is recorded before the worker hears of it, so no two runs of a
+query ever carry the same one.
+Must not know: processes, clients. Start reading at ``Queries.reconcile``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from pgstream.catalog.store import Catalog
+from pgstream.engine import faults, requests
+from pgstream.engine.channel import Ended, Fault, Request, Running, Stop
+from pgstream.engine.pool import pause
+from pgstream.engine.progress import ProgressLog
+from pgstream.errors import NotReady, PgStreamError, UndefinedQuery
+
+LAUNCH_S = 10.0
+STOP_S = 15.0
+# A query that ran this long was well: its failure is the first of a new row.
+WELL_AFTER_S = 60.0
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Run:
+    """One query as this server knows it. ``lock`` keeps its steps in order."""
+
+    id: str
+    attempt: int = 0
+    at_worker: bool = False
+    stopping: bool = False
+    failures: int = 0
+    running_since: float | None = None
+    retry: asyncio.TimerHandle | None = None
+    launching: asyncio.Future[Fault | None] | None = None
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def settle(self, fault: Fault | None) -> bool:
+        """Tell who launches it; False when nobody waits."""
+        if self.launching is None or self.launching.done():
+            return False
+        self.launching.set_result(fault)
+        return True
+
+    def calm(self) -> None:
+        """Forget a retry that is due."""
+        if self.retry is not None:
+            self.retry.cancel()
+            self.retry = None
+
+
+class Queries:
+    """All continuous queries of a pool. ``send`` reaches the worker; ``is_ready`` says whether there is one."""
+
+    def __init__(
+        self, catalog: Catalog, data_dir: Path, send: Callable[[Request], None], is_ready: Callable[[], bool]
+    ) -> None:
+        self._catalog = catalog
+        self._data_dir = data_dir
+        self._send = send
+        self._is_ready = is_ready
+        self._runs: dict[str, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.progress = ProgressLog(catalog.record_progress)
+
+    def owns(self, query: str) -> bool:
+        return query in self._runs
+
+    def _run(self, id: str) -> Run:
+        return self._runs.setdefault(id, Run(id))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (e := task.exception()) is not None:
+            log.error("step of a query failed", exc_info=e)
+
+    async def close(self) -> None:
+        """No more steps; what runs at the worker is the pool's to end."""
+        for run in self._runs.values():
+            run.calm()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # Desired state
+
+    async def adopt(self) -> None:
+        """This server has the pool now: what the last one left as running is not."""
+        for record in await self._catalog.queries():
+            if record.actual == "running":
+                await self._record(self._run(record.id), actual="starting", message="waiting: the worker is starting")
+
+    def reconcile(self) -> None:
+        """A worker is ready: start all that should run, finish all that should end."""
+        self._spawn(self._reconcile())
+
+    async def _reconcile(self) -> None:
+        try:
+            records = await self._catalog.queries()
+        except PgStreamError as e:
+            log.warning("queries could not be read, trying again", error=e.text)
+            asyncio.get_running_loop().call_later(1.0, self.reconcile)
+            return
+        for record in records:
+            run = self._run(record.id)
+            run.attempt = max(run.attempt, record.attempt)
+            if run.at_worker:
+                continue
+            if record.intended == "terminated":
+                self._spawn(self._finish(run))
+            elif record.actual != "errored" or run.launching is not None:
+                run.calm()
+                self._spawn(self._start(run))
+
+    async def launch(self, id: str) -> None:
+        """Start a query that was recorded just now, and wait a while for it to run.
+
+        A fault of the statement or its data takes the query, and the relation made for it, out of the catalogue again,
+        and is raised: an error means that nothing was made. Other faults are retried; the query's message says so.
+        """
+        run = self._run(id)
+        run.launching = asyncio.get_running_loop().create_future()
+        try:
+            await self._start(run)
+            async with asyncio.timeout(LAUNCH_S):
+                fault = await run.launching
+        except TimeoutError:
+            return
+        finally:
+            run.launching = None
+        if fault is not None and fault.kind not in faults.RETRIED:
+            await self._catalog.discard_query(id)
+            await self._forget(run)
+            raise faults.error(fault)
+
+    async def terminate(self, id: str) -> None:
+        """End a query for good. Returns when it has ended, or after a while with the end under way."""
+        run = self._run(id)
+        run.calm()
+        await self._catalog.set_query(id, intended="terminated", actual="terminate_requested", message="")
+        await self._stop(run, forget=True, then=self._finish)
+
+    async def restart(self, id: str) -> None:
+        """Run a query again from its last state, however often it failed before; at once, or after its batch."""
+        record = await self._catalog.query(id)
+        if record.intended == "terminated":
+            raise NotReady(what=f'query "{id}" is terminated', hint="CREATE it again; a terminated query is gone.")
+        run = self._run(record.id)
+        run.calm()
+        run.failures = 0
+        await self._catalog.set_query(record.id, actual="starting", message="")
+        await self._stop(run, forget=False, then=self._start)
+
+    async def _stop(self, run: Run, forget: bool, then: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
+        """Stop a run and then do the next thing; not waited for beyond ``STOP_S``, but done all the same."""
+        if not run.at_worker:
+            await then(run)
+            return
+        run.stopping = True
+        self._send(Stop(run.id, forget=forget))
+
+        async def after() -> None:
+            await run.gone.wait()
+            await then(run)
+
+        await asyncio.wait([self._spawn(after())], timeout=STOP_S)
+
+    async def _start(self, run: Run) -> None:
+        async with run.lock:
+            if run.at_worker or not self._is_ready():
+                return
+            try:
+                record = await self._catalog.query(run.id)
+                if record.intended != "running":
+                    return
+                attempt = max(run.attempt, record.attempt) + 1
+                start = await requests.start(self._catalog, record, attempt, self._data_dir)
+                await self._catalog.set_query(run.id, attempt=attempt, actual="starting", message="")
+            except UndefinedQuery:
+                await self._forget(run)
+                return
+            except ValueError as e:
+                await self._fail(run, Fault("user", "0A000", f"the query's plan cannot be read: {e}"))
+                return
+            except PgStreamError as e:
+                await self._wait(run, faults_of(e))
+                return
+            run.attempt = attempt
+            if self._is_ready():
+                run.at_worker, run.running_since = True, None
+                run.gone.clear()
+                self._send(start)
+                log.info("query started", query_id=run.id, attempt=attempt)
+
+    # What the worker says
+
+    def running(self, event: Running) -> None:
+        run = self._runs.get(event.query)
+        if run is not None and run.at_worker and run.attempt == event.attempt:
+            run.running_since = asyncio.get_running_loop().time()
+            run.settle(None)
+            self._spawn(self._ran(run))
+
+    async def _ran(self, run: Run) -> None:
+        async with run.lock:
+            if run.at_worker and not run.stopping:
+                await self._record(run, actual="running", message="")
+
+    def ended(self, event: Ended) -> None:
+        run = self._runs.get(event.query)
+        if run is None or not run.at_worker or run.attempt != event.attempt:
+            return
+        run.at_worker = False
+        run.gone.set()
+        log.info("query ended", query_id=run.id, fault=event.fault and event.fault.message)
+        fault = event.fault or Fault("engine", "58000", "the query ended by itself")
+        if not run.stopping:
+            self._spawn(self._failed(run, fault))
+        run.stopping = False
+
+    def died(self, why: str) -> None:
+        """The worker is gone, and every run with it."""
+        for run in self._runs.values():
+            if run.at_worker:
+                run.at_worker = run.stopping = False
+                run.gone.set()
+                self._spawn(self._lost(run, why))
+
+    async def _lost(self, run: Run, why: str) -> None:
+        async with run.lock:
+            try:
+                record = await self._catalog.query(run.id)
+            except UndefinedQuery:
+                return
+            if not run.at_worker and record.intended == "running":
+                await self._record(run, actual="starting", message=f"waiting: {why}")
+
+    async def _failed(self, run: Run, fault: Fault) -> None:
+        async with run.lock:
+            if fault.kind in faults.RETRIED:
+                await self._wait(run, fault)
+            else:
+                await self._fail(run, fault)
+
+    async def _fail(self, run: Run, fault: Fault) -> None:
+        """Errored until somebody says RESTART."""
+        log.warning("query errored", query_id=run.id, kind=fault.kind, error=fault.message)
+        await self._record(run, actual="errored", message=faults.sentence(fault))
+        run.settle(fault)
+
+    async def _wait(self, run: Run, fault: Fault) -> None:
+        """Try again after a pause that grows with each failure in a row."""
+        loop = asyncio.get_running_loop()
+        well = run.running_since is not None and loop.time() - run.running_since > WELL_AFTER_S
+        run.failures = 1 if well else run.failures + 1
+        delay = pause(run.failures)
+        log.warning("query waits", query_id=run.id, kind=fault.kind, error=fault.message, retry_in_s=delay)
+        run.calm()
+        run.retry = loop.call_later(delay, lambda: self._spawn(self._start(run)))
+        await self._record(run, actual="starting", message=f"waiting: {faults.sentence(fault)}")
+        run.settle(fault)
+
+    async def _record(self, run: Run, **changes: object) -> None:
+        """Show a state. When the catalogue cannot be reached it shows an old one; the next change corrects it."""
+        try:
+            await self._catalog.set_query(run.id, **changes)
+        except PgStreamError as e:
+            log.warning("state of a query not recorded", query_id=run.id, error=e.text)
+
+    async def _finish(self, run: Run) -> None:
+        await self.progress.flush()
+        await self._record(run, actual="terminated", message="")
+        await self._forget(run)
+
+    async def _forget(self, run: Run) -> None:
+        run.calm()
+        self._runs.pop(run.id, None)
+        self.progress.forget(run.id)
+        await asyncio.to_thread(shutil.rmtree, requests.checkpoint(self._data_dir, run.id), ignore_errors=True)
+
+
+def faults_of(e: PgStreamError) -> Fault:
+    """An error on this side as a fault that is retried: the catalogue or a store's row could not be had."""
+    return Fault("store", e.sqlstate, e.text, e.detail, e.hint)

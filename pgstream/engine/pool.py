@@ -1,0 +1,111 @@
+"""A compute pool: one worker process kept running.
+
+Owns: starting the worker, starting it again after its death with growing pauses, telling a listener what it says.
+Must not know: queries. Start reading at ``Pool.run``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from pgstream.engine import leftover
+from pgstream.engine.channel import Event, Ready, Request
+from pgstream.engine.launch import Prepare
+from pgstream.engine.process import WorkerProcess
+from pgstream.errors import EngineUnavailable, PgStreamError
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+# A worker that ran this long was well: its death is the first of a new row.
+WELL_AFTER_S = 60.0
+log = structlog.get_logger(__name__)
+
+
+class Listener(Protocol):
+    """Who hears of the worker. Neither may block or raise."""
+
+    def worker_said(self, event: Event) -> None: ...
+
+    def worker_died(self, why: str) -> None: ...
+
+
+def pause(failures: int) -> float:
+    """Seconds before the next try after so many failures in a row (1 or more)."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10))
+
+
+class Pool:
+    """The pool ``name``. ``why`` says what keeps the worker from being ready."""
+
+    def __init__(self, name: str, data_dir: Path, prepare: Prepare, listener: Listener, grace_s: float = 5) -> None:
+        self.name = name
+        self.why = "the worker is starting"
+        self._pid_file = data_dir / f"worker-{name}.pid"
+        self._prepare = prepare
+        self._listener = listener
+        self._grace_s = grace_s
+        self._process: WorkerProcess | None = None
+        self._ready = asyncio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        """Wait until the worker is ready. Error: EngineUnavailable, saying what keeps it, after the timeout."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
+        except TimeoutError:
+            raise EngineUnavailable(why=self.why) from None
+
+    def send(self, message: Request) -> None:
+        """Send to the worker if it is there; its absence is told by ``worker_died``."""
+        if self._process is not None:
+            self._process.send(message)
+
+    async def run(self) -> None:
+        """Keep a worker running until cancelled; then it is ended before this returns."""
+        await leftover.end_leftover(self._pid_file)
+        failures = 0
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._one_worker()
+                why = "the worker ended unexpectedly and is being restarted"
+            except PgStreamError as e:
+                why = e.text
+            except OSError as e:
+                why = f"the worker could not be started: {e}"
+            lived = asyncio.get_running_loop().time() - began
+            failures = 1 if lived > WELL_AFTER_S else failures + 1
+            self.why = why
+            delay = pause(failures)
+            log.error("worker down", pool=self.name, why=why, retry_in_s=delay)
+            self._listener.worker_died(why)
+            await asyncio.sleep(delay)
+
+    async def _one_worker(self) -> None:
+        launch = await self._prepare()
+        process = await WorkerProcess.spawn(launch)
+        self._process = process
+        # Not ended by itself: killed, crashed, or we are stopping. Either way its whole group goes.
+        grace_s = self._grace_s
+        try:
+            leftover.write(self._pid_file, process.pid)
+            log.info("worker started", pool=self.name, pid=process.pid)
+            async for event in process.events():
+                if isinstance(event, Ready):
+                    log.info("worker ready", pool=self.name, pid=event.pid, spark=event.spark, java=event.java)
+                    self._ready.set()
+                self._listener.worker_said(event)
+            grace_s = 1.0
+        finally:
+            self._ready.clear()
+            self._process = None
+            code = await process.end(grace_s)
+            leftover.remove(self._pid_file)
+            log.info("worker ended", pool=self.name, pid=process.pid, code=code)

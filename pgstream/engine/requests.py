@@ -1,0 +1,61 @@
+"""Plans as requests to the worker: with the stores and databases that they name, in clear.
+
+Owns: which stores and databases a plan needs, and where its checkpoint lies. Secrets are put in here, at the last
+moment, and nowhere else. Must not know: when a query runs. Start reading at ``start``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgstream.catalog.records import QueryRecord
+from pgstream.catalog.store import Catalog
+from pgstream.engine.channel import Start, StoreAccess
+from pgstream.errors import UndefinedStore
+from pgstream.planner.plan import KafkaSink, Plan, ViewSink, load, sources
+
+
+def stores_of(plan: Plan) -> set[str]:
+    """Every store that a plan reads or writes."""
+    found = {s.store for s in sources(plan.root)} | {s.bad_record_store for s in sources(plan.root)}
+    if isinstance(plan.sink, KafkaSink):
+        found.add(plan.sink.store)
+    return {name for name in found if name is not None}
+
+
+async def _access(catalog: Catalog, plan: Plan) -> dict[str, StoreAccess]:
+    found = {}
+    for name in stores_of(plan):
+        record = catalog.snapshot.stores.get(name)
+        if record is None:
+            raise UndefinedStore(name=name)
+        found[name] = StoreAccess(name, record.type, await catalog.store_options(name))
+    return found
+
+
+def checkpoint(data_dir: Path, query: str) -> Path:
+    """The folder in which a query keeps its place and state."""
+    return (data_dir / "checkpoints" / query).absolute()
+
+
+async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: Path) -> Start:
+    """Errors: ValueError for a plan of a newer version, UndefinedStore, and those of the catalogue."""
+    plan = load(record.plan)
+    databases = {}
+    if isinstance(plan.sink, ViewSink):
+        databases[plan.sink.database] = catalog.worker_url(plan.sink.database)
+    return Start(
+        query=record.id,
+        attempt=attempt,
+        plan=record.plan,
+        stores=await _access(catalog, plan),
+        databases=databases,
+        checkpoint=str(checkpoint(data_dir, record.id)),
+        settings=dict(record.settings),
+        name=record.name,
+    )
+
+
+async def start_result(catalog: Catalog, query: str, plan: Plan) -> Start:
+    """An interactive SELECT: no checkpoint that outlives it."""
+    return Start(query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan))

@@ -1,0 +1,107 @@
+"""Rows of an interactive SELECT, from the worker to one client.
+
+Owns: the buffer between the two and the credit that bounds it: the worker may send as many rows as it was asked for,
+and is asked for more only as the client takes them. Must not know: the wire; how a query is planned.
+Start reading at ``ResultStream``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from pgstream.engine import faults
+from pgstream.engine.channel import Ended, More, Request, Rows, Stop
+from pgstream.errors import EngineUnavailable, PgStreamError
+
+Row = list[str | None]
+# Rows under way to a client, and how many it takes before the worker is told.
+WINDOW = 2000
+STEP = 500
+
+
+class ResultStream(AsyncIterator[Row]):
+    """Iterate to take rows; ``aclose`` ends the Spark query. Nothing starts before the first row is asked for."""
+
+    def __init__(
+        self,
+        query: str,
+        begin: Callable[[ResultStream], Awaitable[None]],
+        send: Callable[[Request], None],
+        forget: Callable[[str], object],
+    ) -> None:
+        self.query = query
+        self._begin = begin
+        self._send = send
+        self._forget = forget
+        self._rows: deque[Row] = deque()
+        self._news = asyncio.Event()
+        self._state = "new"
+        self._error: PgStreamError | None = None
+        self._taken = 0
+
+    def __aiter__(self) -> ResultStream:
+        return self
+
+    async def __anext__(self) -> Row:
+        if self._state == "new":
+            self._state = "open"
+            try:
+                await self._begin(self)
+            except BaseException:
+                self._close()
+                raise
+            if self._state == "closed":
+                # Closed while it waited for the worker: the Stop came before the Start.
+                self._send(Stop(self.query, forget=True))
+                raise StopAsyncIteration
+            self._send(More(self.query, WINDOW))
+        while not self._rows:
+            if self._state == "closed":
+                raise StopAsyncIteration
+            if self._state == "ended":
+                self._close()
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._take()
+
+    def _take(self) -> Row:
+        self._taken += 1
+        if self._taken >= STEP and self._state == "open":
+            self._send(More(self.query, self._taken))
+            self._taken = 0
+        return self._rows.popleft()
+
+    async def aclose(self) -> None:
+        """Stop the query. May be called twice, and by another task than the one that iterates: that one then ends."""
+        if self._state == "open":
+            self._send(Stop(self.query, forget=True))
+        self._rows.clear()
+        self._close()
+
+    def _close(self) -> None:
+        self._state = "closed"
+        self._forget(self.query)
+        self._news.set()
+
+    # What the engine tells
+
+    def arrived(self, event: Rows) -> None:
+        self._rows.extend(event.rows)
+        self._news.set()
+
+    def ended(self, event: Ended) -> None:
+        self._finish(None if event.fault is None else faults.error(event.fault))
+
+    def lost(self, why: str) -> None:
+        """The worker died: what was buffered is still given, then the error."""
+        self._finish(EngineUnavailable(why=why))
+
+    def _finish(self, error: PgStreamError | None) -> None:
+        if self._state == "open":
+            self._state, self._error = "ended", error
+        self._news.set()
