@@ -163,6 +163,13 @@ class DeltaStreamParser(Parser):
         query = self._parse_set_operations(self._parse_select(nested=True))
         return self._parse_query_modifiers(query)
 
+    def _parse_select_query(self, *args: Any, **kw: Any) -> exp.Expr | None:
+        token = self._curr
+        query = super()._parse_select_query(*args, **kw)
+        if isinstance(query, exp.Select) and "start" not in query.meta:
+            query.update_positions(token)
+        return query
+
     def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
         first = parse_method()
         items = [first] if first is not None else []
@@ -234,6 +241,13 @@ class DeltaStreamParser(Parser):
         for word in words:
             if not self._match_text_seq(word):
                 self.raise_error(word)
+
+    def _parse_join(self, *args: Any, **kw: Any) -> exp.Join | None:
+        token = self._curr
+        join = super()._parse_join(*args, **kw)
+        if join is not None:
+            join.update_positions(token)
+        return join
 
     def _duration(self) -> int:
         """``n unit`` or ``'n' unit`` in milliseconds."""
@@ -380,7 +394,7 @@ class DeltaStreamParser(Parser):
     def _trim(self) -> exp.Expr:
         side = self._prev_word(("LEADING", "TRAILING", "BOTH"))
         first = None if self._curr.token_type is TokenType.FROM else self._parse_disjunction()
-        name = "TRIM" if side in (None, "BOTH") else f"TRIM {side}"
+        name = "TRIM" if side in (None, "BOTH") else f"TRIM_{side}"
         if self._match(TokenType.FROM):
             value = self._parse_disjunction()
             return self._call(name, value, first) if first is not None else self._call(name, value)

@@ -1,0 +1,143 @@
+"""Names: which column of which input an identifier means.
+
+Owns: scopes (the relations of one FROM), resolution of plain and qualified names, ``*``, and what is said when a name
+means nothing or two things. A column has the user's ``name`` and the ``field`` it has in the step below (plan.py's
+naming rules).
+Must not know: expressions, Spark SQL beyond a back-ticked field. Start reading at ``Scope``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.catalog.records import RelationRecord
+from pgstream.errors import AmbiguousColumn, DuplicateAlias, MissingFrom, UndefinedColumn
+from pgstream.names import quote_spark
+from pgstream.sql.dialect import WindowCall
+from pgstream.sql.select import fold
+
+WINDOW_BOUNDS = ("window_start", "window_end")
+
+
+def at(node: exp.Expr | None) -> int | None:
+    """Where a node begins in the statement's text: its own token, or the leftmost below it."""
+    if node is None:
+        return None
+    if "start" in node.meta:
+        return int(node.meta["start"])
+    return min((int(n.meta["start"]) for n in node.walk() if "start" in n.meta), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a scope. ``type`` is None where only Spark knows it. ``bound``: it is a window's bound."""
+
+    name: str
+    field: str
+    type: types.Type | None = None
+    bound: bool = False
+
+    @property
+    def sql(self) -> str:
+        return quote_spark(self.field)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One relation of a FROM. ``path`` is its full name when it has no alias, so that ``schema.name.column`` works."""
+
+    alias: str
+    columns: tuple[Column, ...]
+    path: tuple[str, ...] = ()
+    relation: RelationRecord | None = None
+    window: WindowCall | None = None
+
+    def answers(self, qualifier: tuple[str, ...]) -> bool:
+        if len(qualifier) == 1:
+            return qualifier[0] == self.alias
+        return len(qualifier) <= len(self.path) and self.path[-len(qualifier) :] == qualifier
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The relations of one FROM, left to right. ``joined``: they are a join's output, with prefixed fields."""
+
+    items: tuple[Item, ...]
+    joined: bool = False
+
+    @property
+    def window(self) -> WindowCall | None:
+        return next((i.window for i in self.items if i.window is not None), None)
+
+    def join(self, right: Scope, left_alias: str, right_alias: str) -> Scope:
+        """The scope above a join: fields prefixed as plan.py says (none where the alias is empty)."""
+        mine = {i.alias for i in self.items}
+        for item in right.items:
+            if item.alias in mine:
+                raise DuplicateAlias(name=item.alias)
+        left = _prefixed(self.items, left_alias)
+        return Scope(left + _prefixed(right.items, right_alias), joined=True)
+
+    def column(self, node: exp.Column) -> Column:
+        """The column a reference means. Errors: UndefinedColumn, AmbiguousColumn, MissingFrom, with position."""
+        name, qualifier = fold(node.this), _qualifier(node)
+        items = self._items(qualifier, node)
+        found = [c for i in items for c in i.columns if c.name == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise AmbiguousColumn(name=name, at=at(node))
+        shown = ".".join((*qualifier, name))
+        raise UndefinedColumn(name=shown, at=at(node), hint=_closest(name, (c.name for i in items for c in i.columns)))
+
+    def has(self, name: str) -> bool:
+        """Whether some relation has a column of this name."""
+        return any(c.name == name for i in self.items for c in i.columns)
+
+    def star(self, node: exp.Expr) -> Iterator[Column]:
+        """The columns of ``*`` or ``alias.*``."""
+        qualifier = _qualifier(node) if isinstance(node, exp.Column) else ()
+        for item in self._items(qualifier, node):
+            yield from item.columns
+
+    def _items(self, qualifier: tuple[str, ...], node: exp.Expr) -> Iterable[Item]:
+        if not qualifier:
+            return self.items
+        items = [i for i in self.items if i.answers(qualifier)]
+        if items:
+            return items
+        name = ".".join(qualifier)
+        structs = {c.name for i in self.items for c in i.columns if c.type is not None and c.type.name == "STRUCT"}
+        hint = "A field of a STRUCT is written column->field." if qualifier[-1] in structs else None
+        raise MissingFrom(name=name, at=at(node), hint=hint or _closest(name, (i.alias for i in self.items)))
+
+
+def _qualifier(node: exp.Expr) -> tuple[str, ...]:
+    parts = (node.args.get(k) for k in ("catalog", "db", "table"))
+    return tuple(fold(p) for p in parts if isinstance(p, exp.Identifier))
+
+
+def _prefixed(items: tuple[Item, ...], alias: str) -> tuple[Item, ...]:
+    if not alias:
+        return items
+    return tuple(replace(i, columns=tuple(replace(c, field=f"{alias}.{c.field}") for c in i.columns)) for i in items)
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    close = difflib.get_close_matches(name, sorted(set(known)), 1, 0.6)
+    return f'Perhaps you meant "{close[0]}".' if close else None
+
+
+def unique(name: str, taken: Iterable[str]) -> str:
+    """``name``, or ``name_2``, ``name_3`` … when it is taken."""
+    taken = set(taken)
+    candidate, n = name, 1
+    while candidate in taken:
+        n += 1
+        candidate = f"{name}_{n}"
+    return candidate

@@ -1,0 +1,210 @@
+"""Function calls that need more than a template: units of time, row metadata, results cut to whole numbers.
+
+Owns: turning a row of the function table and its arguments into Spark SQL. ``_SPECIAL`` maps the ``call`` of a row.
+Must not know: grouping. Start reading at ``build``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.errors import InvalidStatement, NotYet, TypeMismatch
+from pgstream.planner import infer
+from pgstream.planner.bind import at
+from pgstream.planner.expressions import Compiler, Typed, literal
+from pgstream.planner.functions import Function
+from pgstream.types import Type
+
+_UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+_PARTS = (*_UNITS, "DOY", "DOW", "EPOCH")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call on its way: compiled arguments (time units stay as written) and what a special builder may ask."""
+
+    compiler: Compiler
+    function: Function
+    node: exp.Anonymous
+    args: list[Typed]
+
+    def text(self, **named: str) -> str:
+        """The row's template filled in."""
+        template = self.function.template(len(self.args)) or ""
+        sqls = [a.sql for a in self.args]
+        every = ", ".join(sqls)
+        any_null = " or ".join(f"{s} is null" for s in sqls) if "{any_null}" in template else ""
+        text = template.replace("{*}", "{every}")
+        return text.format(*sqls, every=every, any_null=any_null, name=self.function.name.lower(), **named)
+
+    def unit(self, index: int, allowed: tuple[str, ...] = _UNITS) -> str:
+        """The argument as a unit of time."""
+        node = self.node.expressions[index]
+        word = str(node.name if isinstance(node, (exp.Column, exp.Var)) else node.this).upper()
+        if word.removesuffix("S") in allowed:
+            return word.removesuffix("S")
+        raise InvalidStatement(what=f'"{word.lower()}" is not a unit of time', at=at(node),
+                               hint=f"Use one of {', '.join(allowed)}.")  # fmt: skip
+
+
+def build(compiler: Compiler, function: Function, node: exp.Anonymous, inner: Compiler, where: str) -> Typed:
+    """A call's Spark SQL and type."""
+    args = [Typed("") if i in function.units else _argument(function, inner, a) for i, a in enumerate(node.expressions)]
+    call = Call(inner, function, node, args)
+    if function.aggregate:
+        return _aggregate(call, where)
+    if function.call is not None and function.call in _SPECIAL:
+        return _SPECIAL[function.call](call)
+    return Typed(call.text(), _type(call))
+
+
+def _argument(function: Function, inner: Compiler, node: exp.Expr) -> Typed:
+    if isinstance(node, exp.Star) and function.name == "COUNT":
+        return Typed("1")
+    if isinstance(node, exp.Distinct):
+        raise NotYet(what=f"{function.name}(DISTINCT …)", at=at(node))
+    return inner.compile(node)
+
+
+def _type(call: Call) -> Type | None:
+    declared = call.function.type
+    if declared is None:
+        return None
+    if declared.isdigit():
+        return call.args[int(declared)].type if int(declared) < len(call.args) else None
+    return types.parse(declared)
+
+
+def _aggregate(call: Call, where: str) -> Typed:
+    text = call.text()
+    if "`__partition`" in text and call.compiler.scope.joined:
+        raise NotYet(what=f"{call.function.name} over a join", at=at(call.node),
+                     detail="It keeps the order of arrival, which the rows of a join do not have.")  # fmt: skip
+    if where:
+        if "`__partition`" in text:
+            raise NotYet(what=f"FILTER after {call.function.name}", at=at(call.node))
+        text = f"{text} FILTER (WHERE {where})"
+    argument = call.args[0].type if call.args else None
+    if call.function.integral and argument is not None and infer.is_integral(argument):
+        return Typed(f"cast({text} as {argument.spark})", argument)
+    if call.function.name == "SUM":
+        return Typed(text, types.BIGINT if infer.is_integral(argument) else infer.widest(argument, argument))
+    if call.function.integral and (argument is None or argument.name == "DECIMAL"):
+        return Typed(text)
+    return Typed(text, _type(call))
+
+
+def _rounding(call: Call) -> Typed:
+    """CEIL and FLOOR of a number keep its kind; with a unit they cut a time."""
+    word = call.function.name.lower().replace("ceiling", "ceil")
+    value = call.args[0]
+    if len(call.args) == 1:
+        if infer.is_a(value.type, "FLOAT", "DOUBLE"):
+            return Typed(f"cast({word}({value.sql}) as double)", Type("DOUBLE"))
+        return Typed(f"{word}({value.sql})", value.type if infer.is_integral(value.type) else None)
+    unit = call.unit(1)
+    to = value.type if infer.is_a(value.type, "TIMESTAMP", "TIMESTAMP_LTZ", "DATE") else None
+    cut = f"date_trunc('{unit}', {value.sql})"
+    text = cut if word == "floor" else f"if({value.sql} = {cut}, {cut}, timestampadd({unit}, 1, {cut}))"
+    return Typed(f"cast({text} as {to.spark})" if to is not None else text, to)
+
+
+def _sign(call: Call) -> Typed:
+    type_ = call.args[0].type
+    text = f"sign({call.args[0].sql})"
+    return Typed(f"cast({text} as {type_.spark})", type_) if infer.is_integral(type_) and type_ else Typed(text)
+
+
+def _truncate(call: Call) -> Typed:
+    type_ = call.args[0].type
+    text = call.text()
+    if type_ is not None and (infer.is_integral(type_) or type_.name in ("FLOAT", "DOUBLE")):
+        return Typed(f"cast({text} as {type_.spark})", type_)
+    return Typed(f"cast({text} as double)", Type("DOUBLE"))
+
+
+def _extract(call: Call) -> Typed:
+    unit, value = call.unit(0, _PARTS), call.args[1].sql
+    if unit == "EPOCH":
+        return Typed(f"unix_timestamp(cast({value} as timestamp))", types.BIGINT)
+    if unit == "MILLISECOND":
+        return Typed(f"cast(extract(SECOND FROM {value}) * 1000 as bigint) % 1000", types.BIGINT)
+    unit = {"DOW": "DAYOFWEEK"}.get(unit, unit)
+    return Typed(f"cast(extract({unit} FROM {value}) as bigint)", types.BIGINT)
+
+
+def _with_unit(call: Call) -> Typed:
+    call.args[0] = Typed(call.unit(0))
+    return Typed(call.text(), _type(call))
+
+
+def _to_timestamp_ltz(call: Call) -> Typed:
+    type_ = types.parse(call.function.type or "")
+    if len(call.args) == 1:
+        return Typed(call.text(), type_)
+    value, second = call.args
+    if second.sql in ("0", "3"):
+        word = "timestamp_seconds" if second.sql == "0" else "timestamp_millis"
+        return Typed(f"{word}(cast({value.sql} as bigint))", type_)
+    if infer.is_integral(second.type):
+        raise InvalidStatement(what="TO_TIMESTAMP_LTZ takes precision 0 or 3", at=at(call.node.expressions[1]))
+    return Typed(f"to_timestamp({value.sql}, {second.sql})", type_)
+
+
+def _json(call: Call) -> Typed:
+    path = call.node.expressions[1]
+    if path.is_string:
+        text = str(path.this).strip()
+        call.args[1] = Typed(literal(text.removeprefix("lax ").removeprefix("strict ")), types.TEXT)
+    return Typed(call.text(), _type(call))
+
+
+def _rowkey(call: Call) -> Typed:
+    relation = _only_relation(call, "ROWKEY()")
+    key_format = relation.properties.get("key.format", "").lower()
+    if not key_format:
+        return Typed("null")
+    key_type = relation.properties.get("key.type") or "VARCHAR"
+    type_ = types.parse(key_type)
+    call.compiler.wants.add("key")
+    if type_.name == "STRUCT":
+        return Typed(f"from_json(cast(`__key` as string), {literal(type_.spark)})", type_)
+    if type_.name == "VARCHAR":
+        return Typed("cast(`__key` as string)", type_)
+    raise NotYet(what=f"ROWKEY() of type {type_}", at=at(call.node))
+
+
+def _rowmetadata(call: Call) -> Typed:
+    relation = _only_relation(call, "ROWMETADATA()")
+    text = (
+        f"named_struct('topic', {literal(relation.entity or '')}, "
+        "'partition', `__partition`, 'offset', `__offset`)"
+    )  # fmt: skip
+    return Typed(text, _type(call))
+
+
+def _only_relation(call: Call, what: str):  # type: ignore[no-untyped-def]
+    items = call.compiler.scope.items
+    if len(items) != 1 or items[0].relation is None:
+        raise NotYet(what=f"{what} here", at=at(call.node), detail="It reads the record of a single source.")
+    return items[0].relation
+
+
+_SPECIAL: dict[str, Callable[[Call], Typed]] = {
+    "ceil": _rounding,
+    "floor": _rounding,
+    "sign": _sign,
+    "truncate": _truncate,
+    "extract": _extract,
+    "unit": _with_unit,
+    "to_timestamp_ltz": _to_timestamp_ltz,
+    "json": _json,
+    "rowkey": _rowkey,
+    "rowmetadata": _rowmetadata,
+}
+
+__all__ = ["TypeMismatch", "build"]

@@ -1,0 +1,385 @@
+"""Expressions: sqlglot tree to Spark SQL text.
+
+Owns: operators, literals, casts, CASE, function calls by the table, and refusing aloud what has no meaning yet. Every
+binary expression is put in parentheses, so the text never depends on Spark's precedence.
+Must not know: FROM, GROUP BY; ``grouping.py`` derives the compiler of grouped expressions from this one.
+Start reading at ``Compiler.compile``: it dispatches on sqlglot's node key to ``on_<key>``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.errors import (
+    GroupingError,
+    InvalidStatement,
+    NotSupported,
+    NotYet,
+    PgStreamError,
+    TypeMismatch,
+    UndefinedColumn,
+    UndefinedFunction,
+)
+from pgstream.names import quote_spark
+from pgstream.planner import infer
+from pgstream.planner.bind import Scope, at
+from pgstream.planner.functions import FUNCTIONS, PLANNED, Function
+from pgstream.sql.select import fold
+from pgstream.types import Type
+
+_REFUSED = {
+    "subquery": "a subquery in an expression",
+    "select": "a subquery in an expression",
+    "exists": "EXISTS",
+    "window": "OVER",
+    "withingroup": "WITHIN GROUP",
+    "tuple": "a row constructor",
+    "ignorenulls": "IGNORE NULLS",
+    "respectnulls": "RESPECT NULLS",
+    "distinct": "DISTINCT in a function",
+    "order": "ORDER BY in a function",
+    "limit": "LIMIT in a function",
+    "attimezone": "AT TIME ZONE",
+    "concat": "a string literal in several parts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Spark SQL text and its DeltaStream type, None where only Spark knows it."""
+
+    sql: str
+    type: Type | None = None
+
+
+def literal(text: str) -> str:
+    """A string literal for Spark SQL text."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether the node is the call of an aggregate function."""
+    function = FUNCTIONS.get(str(node.this).upper()) if isinstance(node, exp.Anonymous) else None
+    return function is not None and function.aggregate
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    """Whether an aggregate function is called in the expression (one inside OVER is not)."""
+    return any(is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, (exp.Query, exp.Window))))
+
+
+class Compiler:
+    """Compiles expressions over the rows of a scope. ``place`` names the clause, for errors.
+
+    ``wants`` collects what sources must add beyond their columns (``Source.wants``).
+    """
+
+    def __init__(self, scope: Scope, place: str) -> None:
+        self.scope = scope
+        self.place = place
+        self.wants: set[str] = set()
+
+    def compile(self, node: exp.Expr | None) -> Typed:
+        """Spark SQL of an expression. Errors carry the position of the part that is wrong."""
+        if node is None:
+            return Typed("null")
+        method: Callable[[exp.Expr], Typed] | None = getattr(self, "on_" + node.key, None)
+        if method is not None:
+            return method(node)
+        if node.key == "star":
+            raise InvalidStatement(what="* stands where an expression is expected", at=at(node))
+        raise NotYet(what=_REFUSED.get(node.key, f'the expression "{node.key}"'), at=at(node))
+
+    def sql(self, node: exp.Expr | None) -> str:
+        return self.compile(node).sql
+
+    # Atoms
+
+    def on_column(self, node: exp.Column) -> Typed:
+        if isinstance(node.this, exp.Star):
+            raise InvalidStatement(what="* stands where an expression is expected", at=at(node))
+        column = self.scope.column(node)
+        if column.bound:
+            raise NotYet(
+                what=f"{column.name} in {self.place}", at=at(node), detail="A window's bounds exist above its GROUP BY."
+            )
+        return Typed(column.sql, column.type)
+
+    def on_literal(self, node: exp.Literal) -> Typed:
+        text = str(node.this)
+        if node.is_string:
+            return Typed(literal(text), types.TEXT)
+        if text.isdigit():
+            return Typed(text, types.INTEGER if int(text) < 2**31 else types.BIGINT)
+        return Typed(text, Type("DOUBLE" if "e" in text.lower() else "DECIMAL"))
+
+    def on_null(self, node: exp.Expr) -> Typed:
+        return Typed("null")
+
+    def on_boolean(self, node: exp.Expr) -> Typed:
+        return Typed("true" if node.this else "false", types.BOOLEAN)
+
+    def on_interval(self, node: exp.Interval) -> Typed:
+        number, unit = str(node.this.this), str(node.args["unit"].this).upper()
+        try:
+            value = float(number)
+        except ValueError:
+            raise InvalidStatement(what=f'invalid interval "{number} {unit}"', at=at(node)) from None
+        whole = {"WEEK": (7, "DAY"), "QUARTER": (3, "MONTH")}.get(unit)
+        if whole is not None:
+            return Typed(f"INTERVAL '{value * whole[0]:g}' {whole[1]}")
+        if unit == "MILLISECOND":
+            return Typed(f"INTERVAL '{value / 1000:f}' SECOND")
+        return Typed(f"INTERVAL '{number}' {unit}")
+
+    def on_paren(self, node: exp.Paren) -> Typed:
+        return self.compile(node.this)
+
+    # Operators
+
+    def on_and(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "AND", types.BOOLEAN)
+
+    def on_or(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "OR", types.BOOLEAN)
+
+    def on_not(self, node: exp.Expr) -> Typed:
+        return Typed(f"(NOT {self.sql(node.this)})", types.BOOLEAN)
+
+    def on_neg(self, node: exp.Expr) -> Typed:
+        value = self.compile(node.this)
+        return Typed(f"(- {value.sql})", value.type)
+
+    def on_eq(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "=", types.BOOLEAN)
+
+    def on_neq(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "<>", types.BOOLEAN)
+
+    def on_lt(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "<", types.BOOLEAN)
+
+    def on_lte(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "<=", types.BOOLEAN)
+
+    def on_gt(self, node: exp.Expr) -> Typed:
+        return self._binary(node, ">", types.BOOLEAN)
+
+    def on_gte(self, node: exp.Expr) -> Typed:
+        return self._binary(node, ">=", types.BOOLEAN)
+
+    def on_nullsafeeq(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "<=>", types.BOOLEAN)
+
+    def on_nullsafeneq(self, node: exp.Expr) -> Typed:
+        return Typed(f"(NOT {self._binary(node, '<=>').sql})", types.BOOLEAN)
+
+    def on_add(self, node: exp.Expr) -> Typed:
+        return self._arithmetic(node, "+")
+
+    def on_sub(self, node: exp.Expr) -> Typed:
+        return self._arithmetic(node, "-")
+
+    def on_mul(self, node: exp.Expr) -> Typed:
+        return self._arithmetic(node, "*")
+
+    def on_mod(self, node: exp.Expr) -> Typed:
+        return self._arithmetic(node, "%")
+
+    def on_div(self, node: exp.Expr) -> Typed:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        result = infer.widest(left.type, right.type)
+        if result is not None and infer.is_integral(left.type, right.type):
+            # Flink: whole numbers divide to a whole number; Spark's / would give a fraction.
+            return Typed(f"cast({left.sql} div {right.sql} as {result.spark})", result)
+        known = left.type is not None and right.type is not None
+        type_ = Type("DECIMAL") if known and infer.is_a(result, "DECIMAL") else Type("DOUBLE") if known else None
+        return Typed(f"({left.sql} / {right.sql})", type_)
+
+    def on_dpipe(self, node: exp.Expr) -> Typed:
+        return self._binary(node, "||", types.TEXT)
+
+    def on_is(self, node: exp.Is) -> Typed:
+        if not isinstance(node.expression, (exp.Null, exp.Boolean)):
+            raise NotYet(what="this form of IS", at=at(node.expression) or at(node))
+        negation = "NOT " if node.args.get("negate") else ""
+        return Typed(f"({self.sql(node.this)} IS {negation}{self.sql(node.expression)})", types.BOOLEAN)
+
+    def on_in(self, node: exp.In) -> Typed:
+        if not node.expressions or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+            raise NotYet(what="IN with a subquery", at=at(node))
+        items = ", ".join(self.sql(e) for e in node.expressions)
+        return Typed(f"({self.sql(node.this)} IN ({items}))", types.BOOLEAN)
+
+    def on_between(self, node: exp.Between) -> Typed:
+        low, high = self.sql(node.args["low"]), self.sql(node.args["high"])
+        return Typed(f"({self.sql(node.this)} BETWEEN {low} AND {high})", types.BOOLEAN)
+
+    def on_like(self, node: exp.Expr, escape: str = "") -> Typed:
+        negation = "NOT " if node.args.get("negate") else ""
+        text = f"({self.sql(node.this)} {negation}LIKE {self.sql(node.expression)}{escape})"
+        return Typed(text, types.BOOLEAN)
+
+    def on_escape(self, node: exp.Expr) -> Typed:
+        mark = node.expression
+        if not isinstance(node.this, exp.Like) or not mark.is_string or len(str(mark.this)) != 1:
+            raise InvalidStatement(what="ESCAPE takes one character after LIKE", at=at(mark) or at(node))
+        return self.on_like(node.this, f" ESCAPE {literal(str(mark.this))}")
+
+    def on_case(self, node: exp.Case) -> Typed:
+        subject = f" {self.sql(node.this)}" if node.this is not None else ""
+        branches = [(self.sql(i.this), self.compile(i.args["true"])) for i in node.args["ifs"]]
+        text = "".join(f" WHEN {condition} THEN {value.sql}" for condition, value in branches)
+        results = [value for _, value in branches]
+        default = node.args.get("default")
+        if default is not None:
+            results.append(self.compile(default))
+            text += f" ELSE {results[-1].sql}"
+        return Typed(f"(CASE{subject}{text} END)", _common(results))
+
+    def _binary(self, node: exp.Expr, operator: str, type_: Type | None = None) -> Typed:
+        return Typed(f"({self.sql(node.this)} {operator} {self.sql(node.expression)})", type_)
+
+    def _arithmetic(self, node: exp.Expr, operator: str) -> Typed:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        return Typed(f"({left.sql} {operator} {right.sql})", infer.arithmetic(left.type, right.type))
+
+    # Nested values
+
+    def on_dot(self, node: exp.Dot) -> Typed:
+        base, field = self.compile(node.this), node.expression
+        if not isinstance(field, exp.Identifier):
+            raise NotSupported(what="this form of field access", at=at(field) or at(node))
+        return self._field(base, fold(field), at(field))
+
+    def _field(self, base: Typed, name: str, position: int | None) -> Typed:
+        if base.type is not None and base.type.name != "STRUCT":
+            raise TypeMismatch(what=f'cannot read field "{name}" of a value of type {base.type}', at=position)
+        if base.type is None:
+            return Typed(f"{base.sql}.{quote_spark(name)}")
+        fields = dict(base.type.fields)
+        if name not in fields:
+            close = difflib.get_close_matches(name, fields, 1, 0.6)
+            hint = f'Perhaps you meant "{close[0]}".' if close else f"Its fields are {', '.join(fields)}."
+            raise UndefinedColumn(name=name, at=position, hint=hint)
+        return Typed(f"{base.sql}.{quote_spark(name)}", fields[name])
+
+    def on_bracket(self, node: exp.Bracket) -> Typed:
+        if self._is_map_constructor(node):
+            return self._map(node.expressions, at(node))
+        if len(node.expressions) != 1:
+            raise InvalidStatement(what="one index is expected between the brackets", at=at(node))
+        base, index = self.compile(node.this), node.expressions[0]
+        if isinstance(index, exp.Slice):
+            raise NotYet(what="an array slice", at=at(index))
+        if infer.is_a(base.type, "STRUCT") and index.is_string:
+            return self._field(base, str(index.this), at(index))
+        if infer.is_a(base.type, "MAP") or (base.type is None and index.is_string):
+            value = base.type.args[1] if base.type is not None else None
+            return Typed(f"{base.sql}[{self.sql(index)}]", value)
+        if base.type is not None and base.type.name != "ARRAY":
+            raise TypeMismatch(what=f"cannot take an element of a value of type {base.type}", at=at(node))
+        element = base.type.args[0] if base.type is not None else None
+        number = str(index.this) if isinstance(index, exp.Literal) else ""
+        # Arrays begin at 1 here and at 0 in get(), which gives NULL out of range.
+        place = str(int(number) - 1) if number.isdigit() else f"{self.sql(index)} - 1"
+        return Typed(f"get({base.sql}, {place})", element)
+
+    def _is_map_constructor(self, node: exp.Bracket) -> bool:
+        base = node.this
+        return isinstance(base, exp.Column) and not base.table and base.name.upper() == "MAP" and len(node.args) > 0 \
+            and not self.scope.has(base.name.lower())  # fmt: skip
+
+    def _map(self, items: Sequence[exp.Expr], position: int | None) -> Typed:
+        if len(items) % 2:
+            raise InvalidStatement(what="MAP takes pairs of key and value", at=position)
+        parts = [self.compile(i) for i in items]
+        key, value = _common(parts[::2]), _common(parts[1::2])
+        type_ = Type("MAP", args=(key, value)) if key is not None and value is not None else None
+        return Typed(f"map({', '.join(p.sql for p in parts)})", type_)
+
+    def on_array(self, node: exp.Expr) -> Typed:
+        items = [self.compile(e) for e in node.expressions]
+        element = _common(items)
+        type_ = Type("ARRAY", args=(element,)) if element is not None else None
+        return Typed(f"array({', '.join(i.sql for i in items)})", type_)
+
+    # Casts
+
+    def on_cast(self, node: exp.Cast) -> Typed:
+        return self._cast(node, "cast")
+
+    def on_trycast(self, node: exp.Expr) -> Typed:
+        return self._cast(node, "try_cast")
+
+    def _cast(self, node: exp.Expr, word: str) -> Typed:
+        to = self._type(node.args["to"])
+        value = self.compile(node.this)
+        if to.name != "VARCHAR":
+            return Typed(f"{word}({value.sql} as {to.spark})", to)
+        text = _as_text(value)
+        return Typed(f"left({text}, {to.params[0]})" if to.params else text, to)
+
+    def _type(self, node: exp.Expr) -> Type:
+        try:
+            return types.parse(str(node.this))
+        except PgStreamError as e:
+            e.at = at(node)
+            raise
+
+    # Functions
+
+    def on_anonymous(self, node: exp.Anonymous) -> Typed:
+        function = self.function(node)
+        if function.aggregate:
+            raise GroupingError(what=f"aggregate functions are not allowed in {self.place}", at=at(node))
+        return self.call(function, node, self)
+
+    def on_filter(self, node: exp.Filter) -> Typed:
+        if not is_aggregate(node.this):
+            raise GroupingError(what="FILTER stands after an aggregate function only", at=at(node))
+        return self.compile(node.this)
+
+    def function(self, node: exp.Anonymous) -> Function:
+        """The row of the function a node calls, arity checked. Errors: UndefinedFunction, NotYet."""
+        quoted = isinstance(node.this, exp.Identifier)
+        name = str(node.this.this) if quoted else str(node.this)
+        row = FUNCTIONS.get(name.upper())
+        if row is None:
+            if name.upper() in PLANNED:
+                raise NotYet(what=f"function {name.upper()}", at=at(node))
+            close = difflib.get_close_matches(name.upper(), FUNCTIONS, 1, 0.6)
+            hint = f"Perhaps you meant {close[0].lower()}." if close else "docs/functions.md lists the functions."
+            raise UndefinedFunction(name=f"{name.lower()}()", at=at(node), hint=hint)
+        if row.template(len(node.expressions)) is None:
+            given = f"{name.lower()}() with {len(node.expressions)} argument{'s' * (len(node.expressions) != 1)}"
+            raise UndefinedFunction(name=given, at=at(node), hint=f"{row.name} takes {row.arity}.")
+        return row
+
+    def call(self, function: Function, node: exp.Anonymous, inner: Compiler, where: str = "") -> Typed:
+        """The call's text; arguments are compiled by ``inner``, ``where`` is an aggregate's FILTER."""
+        from pgstream.planner import calls
+
+        return calls.build(self, function, node, inner, where)
+
+
+def _common(values: Sequence[Typed]) -> Type | None:
+    known = [v.type for v in values if v.sql != "null"]
+    return infer.widest(*known)
+
+
+def _as_text(value: Typed) -> str:
+    type_ = value.type
+    if type_ is not None and type_.name in ("TIMESTAMP", "TIMESTAMP_LTZ") and type_.params:
+        # Flink prints exactly as many fraction digits as the type has; Spark drops trailing zeros.
+        digits = min(type_.params[0], 6)
+        pattern = "yyyy-MM-dd HH:mm:ss" + ("." + "S" * digits if digits else "")
+        return f"date_format({value.sql}, '{pattern}')"
+    if infer.is_a(type_, "BOOLEAN"):
+        return f"upper(cast({value.sql} as string))"
+    return value.sql if infer.is_a(type_, "VARCHAR") else f"cast({value.sql} as string)"

@@ -1,0 +1,243 @@
+"""The function table: what a DeltaStream function is in Spark SQL.
+
+Owns: for every function its name, arity, Spark SQL template and result type (where a later step needs it), following
+Flink 1.20 where DeltaStream is silent (``semantics.md`` §15 and §28.4). A row's templates are by number of arguments;
+``{0}`` is the first argument, ``{*}`` all of them. A type is type text, ``0`` for the first argument's, or None when
+only Spark knows it.
+Must not know: scopes, sqlglot; a row that needs more than a template names a function of ``calls``.
+Start reading at ``FUNCTIONS``. The worker runs with ``spark.sql.ansi.enabled=false`` and session time zone UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ANY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function. ``templates``: Spark SQL by argument count, ``ANY`` for the rest (then ``least`` is the minimum).
+
+    ``aggregate``: it reads a group. ``integral``: over whole numbers its result is cut to the argument's type.
+    ``call``: name of a builder in ``calls`` for what a template cannot say. ``units``: positions of time units.
+    """
+
+    name: str
+    templates: dict[int, str]
+    type: str | None = None
+    aggregate: bool = False
+    integral: bool = False
+    call: str | None = None
+    least: int = 0
+    units: tuple[int, ...] = ()
+
+    def template(self, count: int) -> str | None:
+        """The template for this many arguments; None when it cannot be called so."""
+        if count in self.templates:
+            return self.templates[count]
+        return self.templates.get(ANY) if count >= self.least else None
+
+    @property
+    def arity(self) -> str:
+        """The argument counts in words, for an error's hint."""
+        counts = sorted(c for c in self.templates if c != ANY)
+        text = [str(c) for c in counts] + ([f"{self.least} or more"] if ANY in self.templates else [])
+        return " or ".join(text)
+
+
+def _row(names: str, *templates: str, type: str | None = None, first: int = 1, **kw: object) -> list[Function]:
+    """Rows of one meaning under several names; templates are for ``first``, ``first`` + 1 … arguments."""
+    by_count = {first + i: t for i, t in enumerate(templates)}
+    return [Function(n, by_count, type, **kw) for n in names.split()]  # type: ignore[arg-type]
+
+
+def _all(names: str, template: str, least: int, type: str | None = None, **kw: object) -> list[Function]:
+    return [Function(n, {ANY: template}, type, least=least, **kw) for n in names.split()]  # type: ignore[arg-type]
+
+
+_ORDER = "struct(`__partition`, `__offset`)"
+_LISTED = "collect_list(if({0} is null, null, struct(`__partition`, `__offset`, cast({0} as string) as v)))"
+_LISTAGG = f"if(size({_LISTED}) = 0, null, array_join(transform(array_sort({_LISTED}), e -> e.v), {{1}}))"
+_JSON = "get_json_object({0}, {1})"
+_JSON_NESTED = f"left({_JSON}, 1) in ('{{{{', '[')"
+_JSON_KIND = "schema_of_variant(try_variant_get(try_parse_json({0}), {1}, 'variant'))"
+_QUOTED_SPLIT = "split({0}, concat('\\\\Q', {1}, '\\\\E'))"
+_SCALE = "power(10, {1})"
+
+_AGGREGATES = [
+    *_row("COUNT", "count({0})", type="BIGINT", aggregate=True),
+    *_row("SUM", "sum({0})", aggregate=True, call="sum"),
+    *_row("AVG", "avg({0})", aggregate=True, integral=True, type="DOUBLE"),
+    *_row("MIN", "min({0})", type="0", aggregate=True),
+    *_row("MAX", "max({0})", type="0", aggregate=True),
+    *_row("STDDEV STDDEV_SAMP", "stddev_samp({0})", type="DOUBLE", aggregate=True, integral=True),
+    *_row("STDDEV_POP", "stddev_pop({0})", type="DOUBLE", aggregate=True, integral=True),
+    *_row("VARIANCE VAR_SAMP", "var_samp({0})", type="DOUBLE", aggregate=True, integral=True),
+    *_row("VAR_POP", "var_pop({0})", type="DOUBLE", aggregate=True, integral=True),
+    *_row("LISTAGG", _LISTAGG.replace("{1}", "','"), _LISTAGG, type="VARCHAR", aggregate=True),
+    *_row("FIRST_VALUE", f"min_by({{0}}, if({{0}} is null, null, {_ORDER}))", type="0", aggregate=True),
+    *_row("LAST_VALUE", f"max_by({{0}}, if({{0}} is null, null, {_ORDER}))", type="0", aggregate=True),
+    *_row(
+        "ARRAY_AGG",
+        "transform(array_sort(collect_list(struct(`__partition`, `__offset`, {0} as v))), e -> e.v)",
+        aggregate=True,
+    ),
+]
+
+_MATH = [
+    *_row("ABS", "abs({0})", type="0"),
+    *_row("SIGN", "sign({0})", type="0", call="sign"),
+    *_row("SQRT LN LOG10 LOG2 EXP SIN SINH COS COSH TAN TANH COT ASIN ACOS ATAN DEGREES RADIANS", "{name}({0})",
+          type="DOUBLE"),
+    *_row("ATAN2 POWER", "{name}({0}, {1})", type="DOUBLE", first=2),
+    *_row("LOG", "ln({0})", "log({0}, {1})", type="DOUBLE"),
+    *_row("MOD", "({0} % {1})", type="1", first=2),
+    *_row("ROUND", "round({0})", "round({0}, {1})", type="0"),
+    *_row("TRUNCATE", "(sign({0}) * floor(abs({0})))", f"(sign({{0}}) * floor(abs({{0}}) * {_SCALE}) / {_SCALE})",
+          type="0", call="truncate"),
+    *_row("CEIL CEILING", "ceil({0})", "{time}", call="ceil", units=(1,)),
+    *_row("FLOOR", "floor({0})", "{time}", call="floor", units=(1,)),
+    *_row("PI E", "{name}()", type="DOUBLE", first=0),
+    *_row("RAND", "rand()", "rand({0})", type="DOUBLE", first=0),
+    *_row("RAND_INTEGER", "cast(floor(rand() * {0}) as int)", "cast(floor(rand({0}) * {1}) as int)", type="INTEGER"),
+    *_row("BIN", "bin(cast({0} as bigint))", type="VARCHAR"),
+    *_row("HEX", "hex({0})", type="VARCHAR"),
+    *_row("UUID", "uuid()", type="VARCHAR", first=0),
+]  # fmt: skip
+
+_STRINGS = [
+    *_all("CONCAT", "concat({*})", 1, "VARCHAR"),
+    *_all("CONCAT_WS", "concat_ws({*})", 2, "VARCHAR"),
+    *_row("CHAR_LENGTH CHARACTER_LENGTH LENGTH", "char_length({0})", type="INTEGER"),
+    *_row("UPPER LOWER INITCAP LTRIM RTRIM REVERSE", "{name}({0})", type="VARCHAR"),
+    *_row("TRIM", "trim({0})", "trim(BOTH {1} FROM {0})", type="VARCHAR"),
+    *_row("TRIM_LEADING", "ltrim({0})", "trim(LEADING {1} FROM {0})", type="VARCHAR"),
+    *_row("TRIM_TRAILING", "rtrim({0})", "trim(TRAILING {1} FROM {0})", type="VARCHAR"),
+    *_row("POSITION", "locate({0}, {1})", type="INTEGER", first=2),
+    *_row("INSTR", "instr({0}, {1})", type="INTEGER", first=2),
+    *_row("LOCATE", "locate({0}, {1})", "locate({0}, {1}, {2})", type="INTEGER", first=2),
+    *_row("SUBSTRING SUBSTR", "substring({0}, {1})", "substring({0}, {1}, {2})", type="VARCHAR", first=2),
+    *_row("LEFT RIGHT REPEAT", "{name}({0}, {1})", type="VARCHAR", first=2),
+    *_row("REPLACE LPAD RPAD REGEXP_REPLACE", "{name}({0}, {1}, {2})", type="VARCHAR", first=3),
+    *_row("OVERLAY", "overlay({0}, {1}, {2})", "overlay({0}, {1}, {2}, {3})", type="VARCHAR", first=3),
+    *_row("REGEXP", "({0} rlike {1})", type="BOOLEAN", first=2),
+    *_row(
+        "REGEXP_EXTRACT",
+        "if({0} rlike {1}, regexp_extract({0}, {1}, 0), null)",
+        "if({0} rlike {1}, regexp_extract({0}, {1}, {2}), null)",
+        type="VARCHAR",
+        first=2,
+    ),
+    *_row("SPLIT_INDEX", f"get({_QUOTED_SPLIT}, {{2}})", type="VARCHAR", first=3),
+    *_row("STR_TO_MAP", "str_to_map({0}, ',', '=')", type="MAP<VARCHAR, VARCHAR>"),
+    *_row("STR_TO_MAP", "str_to_map({0}, {1}, {2})", type="MAP<VARCHAR, VARCHAR>", first=3),
+    *_row("PARSE_URL", "try_parse_url({0}, {1})", "try_parse_url({0}, {1}, {2})", type="VARCHAR", first=2),
+    *_row("TO_BASE64", "base64({0})", type="VARCHAR"),
+    *_row("FROM_BASE64", "cast(unbase64({0}) as string)", type="VARCHAR"),
+    *_row("ASCII", "ascii({0})", type="INTEGER"),
+    *_row("CHR", "chr({0})", type="VARCHAR"),
+    *_row("ENCODE", "encode({0}, {1})", type="VARBINARY", first=2),
+    *_row("DECODE", "decode({0}, {1})", type="VARCHAR", first=2),
+    *_row("STARTSWITH ENDSWITH", "{name}({0}, {1})", type="BOOLEAN", first=2),
+]
+
+_TIMES = [
+    *_row("CURRENT_DATE", "current_date()", type="DATE", first=0),
+    *_row("CURRENT_TIMESTAMP NOW CURRENT_ROW_TIMESTAMP", "current_timestamp()", type="TIMESTAMP_LTZ(3)", first=0),
+    *_row("LOCALTIMESTAMP", "localtimestamp()", type="TIMESTAMP(3)", first=0),
+    *_row("YEAR QUARTER MONTH DAYOFYEAR DAYOFMONTH DAYOFWEEK HOUR MINUTE SECOND", "cast({name}({0}) as bigint)",
+          type="BIGINT"),
+    *_row("WEEK", "cast(weekofyear({0}) as bigint)", type="BIGINT"),
+    *_row("EXTRACT", "{time}", type="BIGINT", first=2, call="extract", units=(0,)),
+    *_row("DATE_FORMAT", "date_format({0}, {1})", type="VARCHAR", first=2),
+    *_row("TIMESTAMPADD", "timestampadd({0}, {1}, {2})", type="2", first=3, call="unit", units=(0,)),
+    *_row("TIMESTAMPDIFF", "cast(timestampdiff({0}, {1}, {2}) as int)", type="INTEGER", first=3, call="unit",
+          units=(0,)),
+    *_row("CONVERT_TZ",
+          "date_format(convert_timezone({1}, {2}, cast({0} as timestamp_ntz)), 'yyyy-MM-dd HH:mm:ss')",
+          type="VARCHAR", first=3),
+    *_row("FROM_UNIXTIME", "from_unixtime({0})", "from_unixtime({0}, {1})", type="VARCHAR"),
+    *_row("UNIX_TIMESTAMP", "unix_timestamp()", "unix_timestamp(cast({0} as timestamp))", "unix_timestamp({0}, {1})",
+          type="BIGINT", first=0),
+    *_row("TO_DATE", "to_date({0})", "to_date({0}, {1})", type="DATE"),
+    *_row("TO_TIMESTAMP", "cast({0} as timestamp_ntz)", "to_timestamp_ntz({0}, {1})", type="TIMESTAMP(3)"),
+    *_row("TO_TIMESTAMP_LTZ", "timestamp_millis(cast({0} as bigint))", "{time}", type="TIMESTAMP_LTZ(3)",
+          call="to_timestamp_ltz"),
+]  # fmt: skip
+
+_CONDITIONS = [
+    *_row("NULLIF", "nullif({0}, {1})", type="0", first=2),
+    *_all("COALESCE", "coalesce({*})", 1, "0"),
+    *_row("IFNULL", "coalesce({0}, {1})", type="0", first=2),
+    *_row("IF", "if({0}, {1}, {2})", type="1", first=3),
+    *_row("IS_ALPHA", "coalesce({0} rlike '^\\\\p{{L}}+$', false)", type="BOOLEAN"),
+    *_row("IS_DECIMAL", "(try_cast({0} as double) is not null)", type="BOOLEAN"),
+    *_row("IS_DIGIT", "coalesce({0} rlike '^[0-9]+$', false)", type="BOOLEAN"),
+    *_all("GREATEST LEAST", "if({any_null}, null, {name}({*}))", 2, "0"),
+    *_row("TYPEOF", "upper(typeof({0}))", type="VARCHAR"),
+]
+
+_COLLECTIONS = [
+    *_row("CARDINALITY", "if({0} is null, null, size({0}))", type="INTEGER"),
+    *_row("ELEMENT", "get({0}, 0)"),
+    *_row("ARRAY_CONTAINS", "array_contains({0}, {1})", type="BOOLEAN", first=2),
+    *_row("ARRAY_DISTINCT", "array_distinct({0})", type="0"),
+    *_row("ARRAY_POSITION", "array_position({0}, {1})", type="BIGINT", first=2),
+    *_row("ARRAY_REMOVE", "array_remove({0}, {1})", type="0", first=2),
+    *_row("ARRAY_REVERSE", "reverse({0})", type="0"),
+    *_row("ARRAY_APPEND ARRAY_PREPEND ARRAY_UNION ARRAY_EXCEPT ARRAY_INTERSECT", "{name}({0}, {1})", type="0", first=2),
+    *_row("ARRAY_CONCAT", "concat({0}, {1})", type="0", first=2),
+    *_row("ARRAY_MAX ARRAY_MIN", "{name}({0})"),
+    *_row("ARRAY_JOIN", "array_join({0}, {1})", "array_join({0}, {1}, {2})", type="VARCHAR", first=2),
+    *_row("ARRAY_SORT", "sort_array({0})", "sort_array({0}, {1})", type="0"),
+    *_row("MAP_KEYS", "map_keys({0})"),
+    *_row("MAP_VALUES", "map_values({0})"),
+    *_row("MAP_ENTRIES", "map_entries({0})"),
+    *_row("MAP_FROM_ARRAYS", "map_from_arrays({0}, {1})", first=2),
+    *_row("MAP_UNION", "map_concat({0}, {1})", type="0", first=2),
+]
+
+_JSONS = [
+    *_row("JSON_VALUE", f"if({_JSON_NESTED} and left({_JSON_KIND}, 5) in ('OBJEC', 'ARRAY'), null, {_JSON})",
+          type="VARCHAR", first=2, call="json"),
+    *_row("JSON_QUERY", f"if({_JSON_NESTED} and left({_JSON_KIND}, 5) in ('OBJEC', 'ARRAY'), {_JSON}, null)",
+          type="VARCHAR", first=2, call="json"),
+    *_row("JSON_EXISTS", "(try_variant_get(try_parse_json({0}), {1}, 'variant') is not null)", type="BOOLEAN", first=2,
+          call="json"),
+]  # fmt: skip
+
+_HASHES = [
+    *_row("MD5 SHA1", "{name}({0})", type="VARCHAR"),
+    *_row("SHA224", "sha2({0}, 224)", type="VARCHAR"),
+    *_row("SHA256", "sha2({0}, 256)", type="VARCHAR"),
+    *_row("SHA384", "sha2({0}, 384)", type="VARCHAR"),
+    *_row("SHA512", "sha2({0}, 512)", type="VARCHAR"),
+    *_row("SHA2", "sha2({0}, {1})", type="VARCHAR", first=2),
+]
+
+_ROWS = [
+    *_row("ROWTIME ROWTIMESTAMP ROW_TIMESTAMP", "unix_millis(`__time`)", type="BIGINT", first=0),
+    *_row("ROWKEY ROW_KEY", "{row}", first=0, call="rowkey"),
+    *_row("ROWMETA ROWMETADATA ROW_METADATA", "{row}", first=0, call="rowmetadata",
+          type="STRUCT<topic VARCHAR, \"partition\" INTEGER, \"offset\" BIGINT>"),
+]  # fmt: skip
+
+
+def _table(rows: list[Function]) -> dict[str, Function]:
+    out: dict[str, Function] = {}
+    for row in rows:
+        known = out.get(row.name)
+        merged = row if known is None else Function(row.name, {**known.templates, **row.templates}, row.type)
+        out[row.name] = merged
+    return out
+
+
+FUNCTIONS = _table([*_AGGREGATES, *_MATH, *_STRINGS, *_TIMES, *_CONDITIONS, *_COLLECTIONS, *_JSONS, *_HASHES, *_ROWS])
+
+# Known to the language and planned: a sentence instead of "does not exist".
+PLANNED = frozenset((
+    "RANK", "DENSE_RANK", "ROW_NUMBER", "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "COLLECT",
+    "JSON_OBJECT", "JSON_ARRAY", "JSON_STRING", "JSON_OBJECTAGG", "JSON_ARRAYAGG", "GROUPING", "GROUPING_ID",
+    "GROUP_ID", "CURRENT_WATERMARK", "MATCH_ROWTIME", "CURRENT_TIME", "LOCALTIME", "CURRENT_DATABASE", "UNNEST",
+))  # fmt: skip

@@ -1,0 +1,197 @@
+"""GROUP BY: grouped expressions, aggregates, windows, and the compiler for what stands above them.
+
+Owns: which expressions are grouped (names, ordinals, aliases, expressions), the window rule, collecting each aggregate
+call once, and refusing columns that are neither grouped nor aggregated.
+Must not know: FROM, output names. Start reading at ``Grouping`` and ``group``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from pgstream.errors import GroupingError, InvalidStatement, NotYet
+from pgstream.names import quote_spark
+from pgstream.planner import plan
+from pgstream.planner.bind import WINDOW_BOUNDS, Column, Scope, at, unique
+from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
+from pgstream.planner.steps import Step, wanting, watermarked
+from pgstream.sql.select import fold
+
+
+@dataclass(slots=True)
+class Grouping:
+    """What a GROUP BY makes: its columns by the Spark SQL they stand for, and the aggregates met so far."""
+
+    columns: dict[str, Column] = field(default_factory=dict)
+    group: list[plan.Expr] = field(default_factory=list)
+    bounds: list[str] = field(default_factory=list)
+    aggregates: dict[str, Column] = field(default_factory=dict)
+    calls: list[plan.Expr] = field(default_factory=list)
+    wants: set[str] = field(default_factory=set)
+
+    @property
+    def fields(self) -> list[str]:
+        return [e.name for e in (*self.group, *self.calls)] + list(WINDOW_BOUNDS)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (*self.bounds, *(e.name for e in self.group))
+
+
+class Grouped(Compiler):
+    """Compiles what stands above a GROUP BY: grouped expressions and aggregates, and what is made of them."""
+
+    def __init__(self, scope: Scope, grouping: Grouping, place: str) -> None:
+        super().__init__(scope, place)
+        self.grouping = grouping
+        self.rows = Compiler(scope, "a function of the select list")
+        self.inside = Compiler(scope, "an aggregate function")
+
+    def compile(self, node: exp.Expr | None) -> Typed:
+        if node is None or isinstance(node, (exp.Literal, exp.Null, exp.Boolean, exp.Paren)):
+            return super().compile(node)
+        if is_aggregate(node) or (isinstance(node, exp.Filter) and is_aggregate(node.this)):
+            return self._aggregate(node)
+        if not has_aggregate(node) and (column := self._grouped(node)) is not None:
+            return Typed(column.sql, column.type)
+        return super().compile(node)
+
+    def column(self, column: Column, position: int | None) -> Typed:
+        """A column of ``*``."""
+        grouped = self.grouping.columns.get(column.sql)
+        if grouped is None:
+            raise _ungrouped(column.name, position)
+        return Typed(grouped.sql, grouped.type)
+
+    def _grouped(self, node: exp.Expr) -> Column | None:
+        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+            return self.grouping.columns.get(self.scope.column(node).sql)
+        if any(isinstance(n, (exp.Query, exp.Window, exp.Star)) for n in node.walk()):
+            return None
+        bounds = [n for n in node.find_all(exp.Column) if self.scope.column(n).bound]
+        return None if bounds else self.grouping.columns.get(self.rows.compile(node).sql)
+
+    def on_column(self, node: exp.Column) -> Typed:
+        if isinstance(node.this, exp.Star):
+            return super().on_column(node)
+        raise _ungrouped(".".join(fold(p) for p in node.parts if isinstance(p, exp.Identifier)), at(node))
+
+    def on_anonymous(self, node: exp.Anonymous) -> Typed:
+        function = self.function(node)
+        if function.call in ("rowkey", "rowmetadata") or function.name.startswith("ROWTIME"):
+            raise _ungrouped(f"{function.name.lower()}()", at(node), "function")
+        return self.call(function, node, self)
+
+    def _aggregate(self, node: exp.Expr) -> Typed:
+        call, where = node, ""
+        if isinstance(node, exp.Filter):
+            call, where = node.this, self.inside.sql(node.expression.this)
+        assert isinstance(call, exp.Anonymous)
+        for below in call.walk():
+            if below is not call and is_aggregate(below):
+                raise GroupingError(what="aggregate function calls cannot be nested", at=at(below))
+        function = self.function(call)
+        typed = self.call(function, call, self.inside, where)
+        column = self.grouping.aggregates.get(typed.sql)
+        if column is None:
+            name = unique(f"agg_{len(self.grouping.calls) + 1}", self.grouping.fields)
+            column = Column(name, name, typed.type)
+            self.grouping.aggregates[typed.sql] = column
+            self.grouping.calls.append(plan.Expr(name, typed.sql, at(node)))
+        return Typed(column.sql, column.type)
+
+
+def _ungrouped(name: str, position: int | None, kind: str = "column") -> GroupingError:
+    what = f'{kind} "{name}" must appear in the GROUP BY clause or be used in an aggregate function'
+    return GroupingError(what=what, at=position)
+
+
+def group(select: exp.Select, scope: Scope, projections: Sequence[exp.Expr]) -> Grouping:
+    """The grouping of a select. Errors: GroupingError, InvalidStatement, NotYet, with position."""
+    grouping = Grouping()
+    clause = select.args.get("group")
+    rows = Compiler(scope, "GROUP BY")
+    for item in _items(clause):
+        _add(grouping, _meant(item, scope, projections), scope, rows)
+    grouping.wants |= rows.wants
+    if scope.window is not None and not grouping.bounds:
+        raise GroupingError(
+            what="a windowed query must group by window_start or window_end",
+            at=at(clause) if clause is not None else scope.window.at,
+            hint="Add window_start, window_end to GROUP BY.",
+        )
+    return grouping
+
+
+def _items(clause: exp.Group | None) -> list[exp.Expr]:
+    if clause is None:
+        return []
+    for key, words in (("grouping_sets", "GROUPING SETS"), ("cube", "CUBE"), ("rollup", "ROLLUP"),
+                       ("totals", "WITH TOTALS"), ("all", "GROUP BY ALL")):  # fmt: skip
+        if clause.args.get(key) is not None and clause.args.get(key) != []:
+            raise NotYet(what=words, at=at(clause))
+    for item in clause.expressions:
+        if isinstance(item, (exp.GroupingSets, exp.Cube, exp.Rollup)):
+            words = {"groupingsets": "GROUPING SETS"}.get(item.key, item.key.upper())
+            raise NotYet(what=words, at=at(item))
+    return list(clause.expressions)
+
+
+def _meant(item: exp.Expr, scope: Scope, projections: Sequence[exp.Expr]) -> exp.Expr:
+    """The expression a GROUP BY item stands for: an ordinal's, an alias's (columns of the input win), or itself."""
+    if isinstance(item, exp.Literal) and not item.is_string:
+        number = int(str(item.this)) if str(item.this).isdigit() else 0
+        if not 1 <= number <= len(projections):
+            raise InvalidStatement(what=f"GROUP BY position {item.this} is not in select list", at=at(item))
+        chosen = projections[number - 1]
+        if chosen.is_star:
+            raise NotYet(what="a GROUP BY position of *", at=at(item))
+        return chosen.this if isinstance(chosen, exp.Alias) else chosen
+    if isinstance(item, exp.Column) and not item.table and not scope.has(fold(item.this)):
+        for projection in projections:
+            if isinstance(projection, exp.Alias) and fold(projection.args["alias"]) == fold(item.this):
+                meant: exp.Expr = projection.this
+                return meant
+    return item
+
+
+def _add(grouping: Grouping, node: exp.Expr, scope: Scope, rows: Compiler) -> None:
+    if isinstance(node, exp.Column) and (column := scope.column(node)).bound:
+        if column.field not in grouping.bounds:
+            grouping.bounds.append(column.field)
+        # Either bound names the window, so both may be selected.
+        for bound in WINDOW_BOUNDS:
+            grouping.columns[quote_spark(bound)] = Column(bound, bound, column.type, bound=True)
+        return
+    typed = rows.compile(node)
+    if typed.sql in grouping.columns:
+        return
+    name = fold(node.this) if isinstance(node, exp.Column) else f"group_{len(grouping.group) + 1}"
+    name = unique(name, grouping.fields)
+    grouping.columns[typed.sql] = Column(name, name, typed.type)
+    grouping.group.append(plan.Expr(name, typed.sql, at(node)))
+
+
+def check_input(step: Step, scope: Scope, position: int | None) -> None:
+    """Refuse inputs that an aggregate cannot read yet."""
+    if step.aggregated:
+        raise NotYet(what="an aggregate over an aggregate", at=position)
+    if not step.is_plain:
+        raise NotYet(what="GROUP BY over a changelog", at=position, detail="It needs the old row of a key taken back.")
+    if step.joined and scope.window is None:
+        raise NotYet(what="GROUP BY without a window over a join", at=position)
+
+
+def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], early: bool) -> Step:
+    """The aggregate step. ``early``: a window shows its running value before it closes."""
+    window = scope.window
+    final = window is not None and (not early or step.joined)
+    node = wanting(step.node, wants)
+    if window is not None:
+        node = watermarked(node)
+    shape = plan.Window(window.kind, window.size_ms, window.advance_ms) if window is not None else None
+    made = plan.Aggregate(node, grouping.group, grouping.calls, shape, final)
+    return Step(made, (), "append" if final else "upsert", "changelog", grouping.key, aggregated=True)

@@ -1,0 +1,44 @@
+"""Light type inference: just enough for what depends on it (whole-number division and averages, casts to text).
+
+Owns: the result types of operators over declared columns. What is not known here is None and left to Spark: results of
+functions whose row in the table says so, and columns of subqueries made of them. Over an unknown type ``/`` and AVG
+keep Spark's meaning (a fraction).
+Must not know: scopes, SQL text.
+"""
+
+from __future__ import annotations
+
+from pgstream.types import Type
+
+INTEGRAL = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+_NUMERIC = (*INTEGRAL, "DECIMAL", "FLOAT", "DOUBLE")
+
+
+def is_integral(*types: Type | None) -> bool:
+    """Whether all are known whole-number types."""
+    return all(t is not None and t.name in INTEGRAL for t in types)
+
+
+def is_a(type_: Type | None, *names: str) -> bool:
+    """Whether the type is known and one of these."""
+    return type_ is not None and type_.name in names
+
+
+def widest(*types: Type | None) -> Type | None:
+    """The wider of numeric types; the common type of others; None when unknown or mixed."""
+    known = [t for t in types if t is not None]
+    if len(known) != len(types) or not known:
+        return None
+    if all(t.name in _NUMERIC for t in known):
+        return max(known, key=lambda t: _NUMERIC.index(t.name))
+    return known[0] if all(t == known[0] for t in known) else None
+
+
+def arithmetic(left: Type | None, right: Type | None) -> Type | None:
+    """The type of ``+ - *``: the wider number; a time plus an interval stays that time."""
+    for type_ in (left, right):
+        if is_a(type_, "DATE", "TIMESTAMP", "TIMESTAMP_LTZ"):
+            return None
+    wide = widest(left, right)
+    # Precision and scale of a decimal result are Spark's to say.
+    return Type("DECIMAL") if is_a(wide, "DECIMAL") else wide

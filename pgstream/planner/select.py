@@ -1,0 +1,379 @@
+"""SELECT to plan: the planner's door.
+
+Owns: the order of things (FROM, joins, WHERE, GROUP BY, HAVING, select list, UNION ALL, CTEs, subqueries), output
+names, and which changelog mode, kind and key the result has. What is not whole yet is refused with its position.
+Must not know: Spark beyond its SQL text, the sink, sessions. Everything is pure: a snapshot goes in, a plan comes out.
+Start reading at ``plan_select``, then ``Planner.select``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.catalog.records import RelationRecord, Snapshot
+from pgstream.errors import (
+    DuplicateColumn,
+    InvalidStatement,
+    NotSupported,
+    NotYet,
+    ReservedName,
+)
+from pgstream.planner import joins, plan, sources
+from pgstream.planner.bind import WINDOW_BOUNDS, Column, Item, Scope, at, unique
+from pgstream.planner.expressions import Compiler, Typed, has_aggregate
+from pgstream.planner.grouping import Grouped, aggregate, check_input, group
+from pgstream.planner.steps import Step, wanting
+from pgstream.properties import Given
+from pgstream.sql.select import Select, fold, qname
+
+_WINDOW_TYPE = types.Type("TIMESTAMP", (3,))
+_REFUSED_CLAUSES = (
+    ("distinct", "SELECT DISTINCT"),
+    ("order", "ORDER BY"),
+    ("offset", "OFFSET"),
+    ("qualify", "QUALIFY"),
+    ("windows", "WINDOW"),
+    ("laterals", "LATERAL"),
+    ("into", "SELECT INTO"),
+    ("kind", "SELECT AS STRUCT"),
+    ("locks", "FOR UPDATE"),
+    ("hint", "a hint"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A planned select. ``key``: output names of a changelog's key. ``limit``: of an interactive select."""
+
+    root: plan.Node
+    mode: str
+    kind: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    sources: tuple[RelationRecord, ...]
+    stores: tuple[str, ...]
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cte:
+    """A common table expression: its query, and the names that held where it was written."""
+
+    query: exp.Expr
+    env: Mapping[str, Cte] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of a select list. ``plain``: its name was written or is a column's, so a duplicate is an error."""
+
+    name: str
+    typed: Typed
+    at: int | None
+    plain: bool
+
+
+def plan_select(select: Select, snapshot: Snapshot, database: str, schema: str, want: str) -> Planned:
+    """Plan a select for ``want``: view (early results), stream, changelog (final windows) or result (interactive).
+
+    Errors: UndefinedRelation, UndefinedColumn, UndefinedFunction, GroupingError, NotYet … with ``at`` in the text.
+    """
+    planner = Planner(snapshot, database, schema, want)
+    tree = select.tree
+    limit = planner.take_limit(tree)
+    step = planner.query(tree, {}, top=True)
+    stores = dict.fromkeys(s for source in plan.sources(step.node) for s in (source.store, source.bad_record_store))
+    return Planned(
+        step.node,
+        step.mode,
+        step.kind,
+        step.key,
+        tuple(c.field for c in step.columns),
+        tuple({r.id: r for r in planner.relations_read}.values()),
+        tuple(s for s in stores if s is not None),
+        limit,
+    )
+
+
+class Planner:
+    """Plans one select. ``relations_read`` collects the relations met, in the order of the text."""
+
+    def __init__(self, snapshot: Snapshot, database: str, schema: str, want: str) -> None:
+        self.snapshot, self.database, self.schema, self.want = snapshot, database, schema, want
+        self.relations_read: list[RelationRecord] = []
+
+    def take_limit(self, tree: exp.Expr) -> int | None:
+        """The top query's LIMIT, for an interactive select; removed so that only inner ones are refused below."""
+        limit = tree.args.get("limit")
+        if limit is None or self.want != "result":
+            return None
+        count = limit.expression if isinstance(limit, exp.Limit) else None
+        if count is None or not isinstance(count, exp.Literal) or not str(count.this).isdigit():
+            raise NotSupported(what="LIMIT other than a whole number", at=at(limit))
+        return int(str(count.this))
+
+    # Queries
+
+    def query(self, tree: exp.Expr, env: Mapping[str, Cte], top: bool = False) -> Step:
+        """Any query: a select, a union, or one of them in parentheses."""
+        env = self._ctes(tree, env)
+        if isinstance(tree, exp.Subquery):
+            _only(tree, "this", "with_", "limit" if top else "")
+            return self.query(tree.this, env, top)
+        if isinstance(tree, exp.SetOperation):
+            return self._union(tree, env, top)
+        if not isinstance(tree, exp.Select):
+            raise NotYet(what=tree.key.upper(), at=at(tree))
+        return self.select(tree, env, top)
+
+    def _ctes(self, tree: exp.Expr, env: Mapping[str, Cte]) -> Mapping[str, Cte]:
+        clause = tree.args.get("with_")
+        if clause is None:
+            return env
+        if clause.args.get("recursive"):
+            raise NotYet(what="WITH RECURSIVE", at=at(clause))
+        for cte in clause.expressions:
+            alias = cte.args["alias"]
+            if alias.args.get("columns"):
+                raise NotYet(what="a column list after the name of a CTE", at=at(alias))
+            _only(cte, "this", "alias")
+            env = {**env, fold(alias.this): Cte(cte.this, env)}
+        return env
+
+    def _union(self, tree: exp.SetOperation, env: Mapping[str, Cte], top: bool) -> Step:
+        if not isinstance(tree, exp.Union):
+            raise NotYet(what=tree.key.upper(), at=at(tree.expression))
+        if tree.args.get("distinct"):
+            raise NotYet(what="UNION without ALL", at=at(tree.expression), hint="Use UNION ALL.")
+        _only(tree, "this", "expression", "distinct", "with_", "limit" if self.want == "result" and top else "")
+        steps = [self.query(tree.this, env), self.query(tree.expression, env)]
+        for side, step in zip((tree.this, tree.expression), steps, strict=True):
+            if not step.is_plain:
+                raise NotYet(what="UNION ALL over a changelog", at=at(side))
+        first, second = steps
+        if len(first.columns) != len(second.columns):
+            raise InvalidStatement(
+                what="each UNION query must have the same number of columns", at=at(tree.expression)
+            )  # fmt: skip
+        inputs = [*(first.node.inputs if isinstance(first.node, plan.Union) else [first.node]), second.node]
+        columns = tuple(
+            c if c.type == other.type else replace(c, type=None)
+            for c, other in zip(first.columns, second.columns, strict=True)
+        )
+        if top and self.want != "result":
+            _distinct(columns)
+        return Step(plan.Union(inputs), columns, joined=any(s.joined for s in steps))
+
+    def select(self, tree: exp.Select, env: Mapping[str, Cte], top: bool) -> Step:
+        """One SELECT."""
+        self._refuse_clauses(tree, top)
+        step, scope = self._from(tree, env)
+        where = tree.args.get("where")
+        wants: set[str] = set()
+        if where is not None:
+            step = self._filter(step, Compiler(scope, "WHERE"), where.this, wants)
+        having = tree.args.get("having")
+        found = next((n for n in (*tree.expressions, having) if n is not None and has_aggregate(n)), None)
+        grouped = tree.args.get("group") or having or found
+        if grouped is None:
+            if scope.window is not None:
+                raise NotYet(what="a window without GROUP BY", at=scope.window.at)
+            rows = Compiler(scope, "the select list")
+            outputs = self._outputs(tree, scope, rows)
+            step = replace(step, node=wanting(step.node, wants | rows.wants))
+            return self._project(step, outputs, top, tree)
+        check_input(step, scope, at(grouped))
+        return self._grouped(tree, step, scope, wants, top)
+
+    def _grouped(self, tree: exp.Select, step: Step, scope: Scope, wants: set[str], top: bool) -> Step:
+        grouping = group(tree, scope, tree.expressions)
+        compiler = Grouped(scope, grouping, "the select list")
+        outputs = self._outputs(tree, scope, compiler)
+        having = tree.args.get("having")
+        condition = compiler.compile(having.this) if having is not None else None
+        wants = wants | grouping.wants | compiler.inside.wants
+        made = aggregate(step, scope, grouping, wants, early=self.want == "view")
+        if condition is not None and having is not None:
+            made = replace(made, node=plan.Filter(made.node, plan.Expr("having", condition.sql, at(having.this))))
+        return self._project(made, outputs, top, tree)
+
+    def _filter(self, step: Step, compiler: Compiler, condition: exp.Expr, wants: set[str]) -> Step:
+        sql = compiler.sql(condition)
+        wants |= compiler.wants
+        return replace(step, node=plan.Filter(step.node, plan.Expr("where", sql, at(condition))))
+
+    def _refuse_clauses(self, tree: exp.Select, top: bool) -> None:
+        for key, words in _REFUSED_CLAUSES:
+            if tree.args.get(key):
+                raise NotYet(what=words, at=_place(tree.args[key], tree))
+        if tree.args.get("limit") and not (top and self.want == "result"):
+            raise NotSupported(
+                what="LIMIT in a continuous query", at=at(tree.args["limit"]), hint="It has no end to count from."
+            )
+        if not tree.args.get("from_"):
+            raise NotSupported(what="a continuous query without FROM", at=at(tree))
+        _only(
+            tree, "with_", "expressions", "from_", "where", "group", "having", "joins", "limit", "operation_modifiers"
+        )
+
+    # FROM
+
+    def _from(self, tree: exp.Select, env: Mapping[str, Cte]) -> tuple[Step, Scope]:
+        step, scope = self._relation(tree.args["from_"].this, env)
+        if "within" in tree.args["from_"].this.meta:
+            raise InvalidStatement(
+                what="WITHIN stands after the right relation of a join", at=tree.args["from_"].this.meta["within"][1]
+            )
+        for join in tree.args.get("joins") or []:
+            right, right_scope = self._relation(join.this, env)
+            step, scope = joins.join(step, scope, join, right, right_scope)
+        return step, scope
+
+    def _relation(self, node: exp.Expr, env: Mapping[str, Cte]) -> tuple[Step, Scope]:
+        alias = node.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            raise NotYet(what="a column list after an alias", at=at(alias))
+        name = fold(alias.this) if alias is not None else ""
+        if isinstance(node, exp.Subquery):
+            _only(node, "this", "alias", "with_")
+            step = self.query(node.this, self._ctes(node, env))
+            return step, Scope((Item(name or "unnamed_subquery", step.columns),))
+        if not isinstance(node, exp.Table):
+            raise NotYet(what=node.key.upper(), at=at(node))
+        if not isinstance(node.this, exp.Identifier):
+            raise NotYet(what="a table function", at=at(node))
+        _only(node, "this", "db", "catalog", "alias", "hints")
+        return self._named(node, name, env)
+
+    def _named(self, node: exp.Table, alias: str, env: Mapping[str, Cte]) -> tuple[Step, Scope]:
+        name, window = qname(node), node.meta.get("window")
+        hints = node.args.get("hints") or []
+        given: dict[str, Given] = hints[0].meta["given"] if hints else {}
+        cte = env.get(name.name) if len(name.parts) == 1 else None
+        if cte is not None:
+            if window is not None:
+                raise NotSupported(what="a CTE in a window function", at=name.at)
+            if given:
+                raise NotSupported(what="WITH after a CTE", at=next(iter(given.values())).at)
+            step = self.query(cte.query, cte.env)
+            return step, Scope((Item(alias or name.name, step.columns),))
+        relation = sources.find(name, self.snapshot, self.database, self.schema)
+        self.relations_read.append(relation)
+        label = alias or name.name
+        source = sources.open_source(relation, label, given, self.snapshot, name.at)
+        columns = tuple(Column(c.name, c.name, c.type) for c in relation.columns)
+        step = Step(source, columns)
+        if relation.kind == "changelog":
+            step = replace(step, mode="upsert", kind="changelog", key=relation.primary_key)
+        if window is not None:
+            bounds = tuple(Column(b, b, _WINDOW_TYPE, bound=True) for b in WINDOW_BOUNDS)
+            columns = (*(c for c in columns if c.name not in WINDOW_BOUNDS), *bounds)
+        path = () if alias else tuple(relation.full.path)
+        return step, Scope((Item(label, columns, path, relation, window),))
+
+    # The select list
+
+    def _outputs(self, tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Output]:
+        out: list[Output] = []
+        for node in tree.expressions:
+            if node.is_star and isinstance(node, (exp.Star, exp.Column)):
+                _only(node, "this", "table", "db", "catalog")
+                for column in scope.star(node):
+                    typed = Typed(column.sql, column.type)
+                    if isinstance(compiler, Grouped):
+                        typed = compiler.column(column, at(node))
+                    out.append(Output(column.name, typed, at(node), True))
+                continue
+            inner = node.this if isinstance(node, exp.Alias) else node
+            name = fold(node.args["alias"]) if isinstance(node, exp.Alias) else _name(inner, len(out) + 1)
+            plain = isinstance(node, (exp.Alias, exp.Column, exp.Dot))
+            out.append(Output(name, compiler.compile(inner), at(node), plain))
+        return out
+
+    def _project(self, step: Step, outputs: list[Output], top: bool, tree: exp.Select) -> Step:
+        strict = top and self.want != "result"
+        fields: list[str] = []
+        for output in outputs:
+            if output.name.startswith("__"):
+                raise ReservedName(kind="column", name=output.name, at=output.at)
+            if strict and output.plain and output.name in fields:
+                raise DuplicateColumn(name=output.name, at=output.at, hint="Give one of them another name with AS.")
+            fields.append(unique(output.name, fields))
+        columns = tuple(Column(o.name, f, o.typed.type) for o, f in zip(outputs, fields, strict=True))
+        exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
+        key = self._key(step, columns, outputs, top, tree)
+        return replace(step, node=plan.Project(step.node, exprs), columns=columns, key=key)
+
+    def _key(
+        self, step: Step, columns: tuple[Column, ...], outputs: list[Output], top: bool, tree: exp.Select
+    ) -> tuple[str, ...]:
+        """The output fields of a changelog's key: all must be selected; of a window one bound is enough."""
+        if step.kind != "changelog":
+            return ()
+        windowed = _is_window(step.node)
+        wanted = [*WINDOW_BOUNDS, *(k for k in step.key if k not in WINDOW_BOUNDS)] if windowed else list(step.key)
+        by_sql = {o.typed.sql: c.field for o, c in reversed(list(zip(outputs, columns, strict=True)))}
+        found = {k: by_sql[sql] for k in wanted if (sql := Column(k, k).sql) in by_sql}
+        missing = [k for k in step.key if k not in found and not (windowed and k in WINDOW_BOUNDS)]
+        if windowed and not any(b in found for b in WINDOW_BOUNDS):
+            missing.insert(0, "window_start")
+        if missing and not (top and self.want == "result"):
+            listed = ", ".join(f'"{m}"' for m in missing)
+            raise NotYet(
+                what=f"a select list without the key column{'s' * (len(missing) > 1)} {listed} of its changelog",
+                at=at(tree.expressions[0]),
+                hint=f"Add {', '.join(missing)} to the select list.",
+            )
+        return tuple(found.values())
+
+
+def _place(clause: object, tree: exp.Expr) -> int | None:
+    found = at(clause) if isinstance(clause, exp.Expr) else None
+    return at(tree) if found is None else found
+
+
+def _is_window(node: plan.Node) -> bool:
+    inner = node.input if isinstance(node, plan.Filter) else node
+    return isinstance(inner, plan.Aggregate) and inner.window is not None
+
+
+def _name(node: exp.Expr, number: int) -> str:
+    """The name of an unnamed output, as PostgreSQL makes it; ``columnN`` where PostgreSQL says ``?column?``."""
+    node = node.unnest()
+    if isinstance(node, exp.Column):
+        return fold(node.this)
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        return fold(node.expression)
+    if isinstance(node, exp.Bracket):
+        return _name(node.this, number)
+    if isinstance(node, exp.Filter):
+        return _name(node.this, number)
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    if isinstance(node, (exp.Cast, exp.TryCast)):
+        inner = _name(node.this, number)
+        return inner if inner != f"column{number}" else str(node.args["to"].this).split("(")[0].split("<")[0].lower()
+    if isinstance(node, exp.Case):
+        return "case"
+    return f"column{number}"
+
+
+def _distinct(columns: tuple[Column, ...]) -> None:
+    seen: set[str] = set()
+    for column in columns:
+        if column.name in seen:
+            raise DuplicateColumn(name=column.name)
+        seen.add(column.name)
+
+
+def _only(node: exp.Expr, *allowed: str) -> None:
+    """Refuse what sqlglot read into a node and nobody here knows: nothing is passed over in silence."""
+    for key, value in node.args.items():
+        if value and key not in allowed:
+            inner = value[0] if isinstance(value, list) else value
+            raise NotYet(what=key.strip("_").upper(), at=at(inner) if isinstance(inner, exp.Expr) else at(node))

@@ -1,0 +1,103 @@
+"""Sources: a relation and its ``WITH ('property' = …)`` to ``plan.Source``.
+
+Owns: looking the relation up, checking source properties (the store type's own table says which there are), and what
+holds when neither the query nor the relation says it: reading begins at ``latest``.
+Must not know: SELECT. Start reading at ``open_source``.
+"""
+
+from __future__ import annotations
+
+from pgstream import stores
+from pgstream.catalog.records import RelationRecord, Snapshot, StoreRecord
+from pgstream.errors import InvalidOption, NotYet, UndefinedRelation, UndefinedStore
+from pgstream.names import QName
+from pgstream.planner import plan
+from pgstream.properties import Given, Options
+from pgstream.stores.spec import Can
+
+TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
+_ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
+_ERROR = "source.deserialization.error."
+_CONSUMER = "kafka.consumer."
+
+
+def find(name: QName, snapshot: Snapshot, database: str, schema: str) -> RelationRecord:
+    """The stream or changelog a name means. Errors: UndefinedRelation, NotYet for what cannot be a source."""
+    relation = snapshot.relation(name, database, schema)
+    if relation is None:
+        raise UndefinedRelation(name=str(name), at=name.at)
+    if relation.kind == "materialized_view":
+        raise NotYet(
+            what="a materialized view in a continuous query",
+            at=name.at,
+            detail=f"{relation.full} is read by statements of its own.",
+        )
+    if relation.kind not in ("stream", "changelog"):
+        raise NotYet(what=f"a {relation.label} in a continuous query", at=name.at)
+    return relation
+
+
+def open_source(
+    relation: RelationRecord, alias: str, given: Options, snapshot: Snapshot, at: int | None
+) -> plan.Source:
+    """The source step. Errors: InvalidOption and MissingOption at the property that is wrong."""
+    store = _store(relation.store or "", snapshot, at)
+    kind = stores.find(store.type)
+    kind.require(Can.STREAM if relation.kind == "stream" else Can.CHANGELOG, at)
+    checked = kind.source_options.check(given)
+    settled = {**relation.properties, **checked}
+    handling = _ON_BAD_RECORD[settled.get(_ERROR + "handling", "TERMINATE").upper()]
+    log_store = settled.get(_ERROR + "log.store", store.name) if handling == "log" else None
+    if log_store is not None:
+        _store(log_store, snapshot, _value_at(given, _ERROR + "log.store"))
+    return plan.Source(
+        alias=alias,
+        relation=str(relation.full),
+        kind=relation.kind,
+        store=store.name,
+        entity=relation.entity or relation.full.name,
+        columns=[plan.Column(c.name, str(c.type), c.nullable) for c in relation.columns],
+        value_format=settled.get("value.format", "json").lower(),
+        primary_key=list(relation.primary_key),
+        key_format=settled["key.format"].lower() if settled.get("key.format") else None,
+        key_type=settled.get("key.type") or None,
+        timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
+        timestamp_format=settled.get("timestamp.format", "sql").lower(),
+        lateness_ms=int(settled.get("source.allow.latency.millis", "10000")),
+        starting_position=settled.get("starting.position", "latest").lower(),
+        on_bad_record=handling,
+        bad_record_topic=settled.get(_ERROR + "log.topic") if handling == "log" else None,
+        bad_record_store=log_store,
+        options={k: v for k, v in settled.items() if k.startswith(_CONSUMER)},
+        at=at,
+    )
+
+
+def _store(name: str, snapshot: Snapshot, at: int | None) -> StoreRecord:
+    store = snapshot.stores.get(name)
+    if store is None:
+        raise UndefinedStore(name=name, at=at)
+    return store
+
+
+def _value_at(given: Options, name: str) -> int | None:
+    return given[name].value_at if name in given else None
+
+
+def _timestamp(relation: RelationRecord, name: str | None, given: Given | None) -> str | None:
+    if not name:
+        return None
+    types = {c.name: c.type for c in relation.columns}
+    column = name if name in types else name.lower()
+    position = given.value_at if given is not None else None
+    if column not in types:
+        raise InvalidOption(
+            what=f'timestamp column "{name}" does not exist in {relation.label} "{relation.full.name}"', at=position,
+            hint=f"Its columns are {', '.join(types)}.",
+        )  # fmt: skip
+    if types[column].name not in TIME_TYPES:
+        raise InvalidOption(
+            what=f'timestamp column "{column}" is of type {types[column]}', at=position,
+            hint="Use a column of type BIGINT (epoch milliseconds), TIMESTAMP or TIMESTAMP_LTZ.",
+        )  # fmt: skip
+    return column
