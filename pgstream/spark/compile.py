@@ -1,0 +1,241 @@
+"""A plan to a streaming DataFrame.
+
+Owns: what each step of ``planner.plan`` is in Spark, the hidden columns, the output mode.
+Must not know: sinks, the channel, threads. A step that Spark refuses raises ``Refused`` with the position of the
+expression that is at fault. Start reading at ``Compiler.compile``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from pgstream.engine.channel import Fault
+from pgstream.names import quote_spark
+from pgstream.planner.plan import (
+    Aggregate,
+    Expr,
+    Filter,
+    IntervalJoin,
+    Node,
+    Plan,
+    Project,
+    Source,
+    Union,
+)
+from pgstream.spark import faults
+
+HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key")
+Read = Callable[[Source], DataFrame]
+
+
+class Refused(Exception):
+    """The plan cannot run; ``fault`` says why."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step's output: its rows, and whether they are upserts, still source rows, or out of operators with state."""
+
+    df: DataFrame
+    upsert: bool = False
+    stateful: bool = False
+
+    @property
+    def visible(self) -> list[str]:
+        return [c for c in self.df.columns if c not in HIDDEN]
+
+    @property
+    def hidden(self) -> list[str]:
+        return [c for c in self.df.columns if c in HIDDEN]
+
+    def over(self, df: DataFrame) -> Step:
+        return Step(df, self.upsert, self.stateful)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A plan as one DataFrame, and Spark's output mode for it."""
+
+    step: Step
+    output_mode: str
+
+
+class Compiler:
+    """``read`` gives a source's rows with their hidden columns (``sources.Sources``)."""
+
+    def __init__(self, spark: SparkSession, read: Read) -> None:
+        self.spark, self.read = spark, read
+
+    def compile(self, plan: Plan) -> Compiled:
+        """The whole plan, checked for what Spark can run as a stream."""
+        if plan.state_ttl_ms is not None:
+            raise Refused(faults.not_yet("query property 'state.ttl.millis'"))
+        step = self.node(plan.root)
+        mode = "update" if any(_is_updating(n) for n in walk(plan.root)) else "append"
+        self.check(step.df, mode)
+        return Compiled(step, mode)
+
+    def check(self, df: DataFrame, mode: str) -> None:
+        jvm: Any = self.spark._jvm
+        try:
+            jvm.org.apache.spark.sql.pgstream.Kernel.check(df._jdf, mode)
+        except PySparkException as e:
+            raise Refused(faults.from_analysis(None, e.getMessage() or str(e))) from None
+
+    def node(self, node: Node) -> Step:
+        match node:
+            case Source():
+                return self.source(node)
+            case Filter():
+                return self.filter(node)
+            case Project():
+                return self.project(node)
+            case Aggregate():
+                return self.aggregate(node)
+            case IntervalJoin():
+                return self.join(node)
+            case Union():
+                return self.union(node)
+
+    def source(self, node: Source) -> Step:
+        df = self.read(node)
+        if node.watermark:
+            df = df.withWatermark("__time", f"{node.lateness_ms} milliseconds")
+        return Step(df, upsert=node.kind == "changelog")
+
+    def filter(self, node: Filter) -> Step:
+        step = self.node(node.input)
+        if not step.upsert:
+            return step.over(
+                self.attempt(lambda: step.df.where(fn.expr(node.condition.sql)), step.df, [node.condition])
+            )
+        # A row that is out of the result now may have been in it before: its key is removed.
+        deleted = "coalesce(`__delete`, false) OR " if "__delete" in step.df.columns else ""
+        gone = fn.expr(f"{deleted}NOT coalesce(({node.condition.sql}), false)")
+        return step.over(self.attempt(lambda: step.df.withColumn("__delete", gone), step.df, [node.condition]))
+
+    def project(self, node: Project) -> Step:
+        step = self.node(node.input)
+        hidden = [fn.col(c) for c in step.hidden]
+        df = self.attempt(lambda: step.df.select(*map(_named, node.columns), *hidden), step.df, node.columns)
+        return step.over(df)
+
+    def aggregate(self, node: Aggregate) -> Step:
+        step = self.node(node.input)
+        by = [_named(e) for e in node.group]
+        values = [_named(e) for e in node.aggregates]
+        if node.window is not None:
+            size, advance = (f"{ms} milliseconds" for ms in (node.window.size_ms, node.window.advance_ms))
+            by.append(fn.window("__time", size, advance).alias("__window"))
+            values = values or [fn.count(fn.lit(1)).alias("__rows")]
+        else:
+            values.append(fn.max("__time").alias("__time"))
+        grouped = self.attempt(lambda: step.df.groupBy(*by).agg(*values), step.df, [*node.group, *node.aggregates])
+        names = [fn.col(quote_spark(e.name)) for e in (*node.group, *node.aggregates)]
+        if node.window is None:
+            return Step(grouped.select(*names, "__time"), upsert=True, stateful=True)
+        bounds = [fn.expr(f"CAST(`__window`.`{e}` AS TIMESTAMP_NTZ)").alias(f"window_{e}") for e in ("start", "end")]
+        time = fn.expr("`__window`.`end` - INTERVAL 1 MILLISECOND").alias("__time")
+        return Step(grouped.select(*names, *bounds, time), upsert=not node.final, stateful=True)
+
+    def join(self, node: IntervalJoin) -> Step:
+        left, right = self.node(node.left), self.node(node.right)
+        for side, step in ((node.left, left), (node.right, right)):
+            if step.stateful or step.upsert:
+                raise Refused(faults.not_yet("a join over a join, an aggregate or a changelog", at=_position(side)))
+        a = self.side(left, node.left_key, node.left_alias, "l")
+        b = self.side(right, node.right_key, node.right_alias, "r")
+        interval = f"INTERVAL {node.within_ms} MILLISECONDS"
+        near = f"`__rtime` >= `__ltime` - {interval} AND `__rtime` <= `__ltime` + {interval}"
+        on = fn.expr(f"`__lkey` = `__rkey` AND {near}")
+        joined = self.attempt(lambda: a.join(b, on, node.how), None, [node.left_key])
+        names = [fn.col(quote_spark(c)) for c in joined.columns if c not in ("__lkey", "__rkey", "__ltime", "__rtime")]
+        return Step(joined.select(*names, fn.greatest("__ltime", "__rtime").alias("__time")), stateful=True)
+
+    def side(self, step: Step, key: Expr, alias: str, mark: str) -> DataFrame:
+        prefix = f"{alias}." if alias else ""
+        names = [fn.col(quote_spark(c)).alias(prefix + c) for c in step.visible]
+        time = fn.col("__time").alias(f"__{mark}time")
+        return self.attempt(
+            lambda: step.df.select(*names, fn.expr(key.sql).alias(f"__{mark}key"), time), step.df, [key]
+        )
+
+    def union(self, node: Union) -> Step:
+        steps = [self.node(i) for i in node.inputs]
+        first = steps[0]
+        rows = [s.df.select(*(fn.col(quote_spark(c)) for c in (*s.visible, "__time"))) for s in steps]
+        df = rows[0]
+        for other in rows[1:]:
+            df = self.attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
+        return Step(df, stateful=any(s.stateful for s in steps), upsert=first.upsert)
+
+    def attempt(self, build: Callable[[], DataFrame], over: DataFrame | None, parts: Sequence[Expr]) -> DataFrame:
+        """Build a step; when the analyzer refuses it, find the expression at fault by trying them one by one."""
+        try:
+            return build()
+        except (AnalysisException, ParseException) as e:
+            error: PySparkException = e
+        if over is not None and len(parts) > 1:
+            for part in parts:
+                try:
+                    over.select(_named(part))
+                except (AnalysisException, ParseException) as e:
+                    raise Refused(_fault(e, part.at)) from None
+        raise Refused(_fault(error, parts[0].at if len(parts) == 1 else None)) from None
+
+
+def _named(e: Expr) -> Any:
+    return fn.expr(e.sql).alias(e.name)
+
+
+def _fault(e: PySparkException, at: int | None) -> Fault:
+    return faults.from_analysis(e.getCondition(), e.getMessage() or str(e), at)
+
+
+def _position(node: Node) -> int | None:
+    return next((s.at for s in walk(node) if isinstance(s, Source)), None)
+
+
+def _is_updating(node: Node) -> bool:
+    return isinstance(node, Aggregate) and not node.final
+
+
+def walk(node: Node) -> list[Node]:
+    """Every step of a plan, inputs first."""
+    match node:
+        case Source():
+            inputs: list[Node] = []
+        case IntervalJoin():
+            inputs = [node.left, node.right]
+        case Union():
+            inputs = node.inputs
+        case _:
+            inputs = [node.input]
+    return [n for i in inputs for n in walk(i)] + [node]
+
+
+def columns(step: Step) -> list[tuple[str, str, bool]]:
+    """The user's columns: name, Spark type text (field names quoted), nullable."""
+    return [(f.name, type_text(f.dataType), f.nullable) for f in step.df.schema.fields if f.name not in HIDDEN]
+
+
+def type_text(t: Any) -> str:
+    """A type as Spark's ``catalogString``, with field names quoted so that any name can be read back."""
+    name: str = t.typeName()
+    if name == "struct":
+        return "struct<" + ",".join(f"{quote_spark(f.name)}:{type_text(f.dataType)}" for f in t.fields) + ">"
+    if name == "array":
+        return f"array<{type_text(t.elementType)}>"
+    if name == "map":
+        return f"map<{type_text(t.keyType)},{type_text(t.valueType)}>"
+    return str(t.simpleString())

@@ -1,0 +1,69 @@
+"""What the kernel tells (``Watch.scala``), as messages of the channel.
+
+Owns: the JSON of ``Events.scala`` and the arithmetic of lag. Must not know: Py4J. Start reading at ``progress``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pgstream.engine.channel import Progress
+from pgstream.planner.plan import Source
+
+_TOPIC = re.compile(r"\[([^\[\]]+)\]\]?\Z")
+
+
+def progress(told: Mapping[str, Any], sources: Sequence[Source]) -> Progress:
+    """One batch's figures."""
+    return Progress(
+        query=told["query"],
+        batch=told["batch"],
+        rows_in=told["rows_in"],
+        rows_out=told["rows_out"],
+        rows_per_s=round(told["rows_per_s"], 1),
+        batch_ms=told["batch_ms"],
+        state_rows=told["state_rows"],
+        state_bytes=told["state_bytes"],
+        late_rows=told["late_rows"],
+        watermark=_watermark(told.get("watermark")),
+        sources=_sources(told["sources"], sources),
+        bad_records=told["bad_records"],
+    )
+
+
+def _watermark(text: str | None) -> str | None:
+    """Before the first event Spark reports the epoch."""
+    return None if text is None or text.startswith("1970-01-01T00:00:00") else text
+
+
+def _sources(told: Sequence[Mapping[str, Any]], plan: Sequence[Source]) -> dict[str, dict[str, Any]]:
+    """Figures by relation. Spark lists sources in the plan's order; one read twice in a plan is added up."""
+    out: dict[str, dict[str, Any]] = {}
+    for i, figures in enumerate(told):
+        topic = _topic(figures["description"])
+        relation = plan[i].relation if i < len(plan) and topic in ("", plan[i].entity) else topic
+        end, latest = _offsets(figures["end"]), _offsets(figures["latest"])
+        lag = sum(max(0, o - end.get(p, 0)) for p, o in latest.items())
+        entry = out.setdefault(relation, {"offset": {}, "lag": 0, "rows_in": 0})
+        entry["offset"] |= end
+        entry["lag"] += lag
+        entry["rows_in"] += figures["rows_in"]
+    return out
+
+
+def _topic(description: str) -> str:
+    found = _TOPIC.search(description)
+    return found[1] if found else ""
+
+
+def _offsets(text: str | None) -> dict[str, int]:
+    """``{"topic": {"0": 12}}`` as partition → offset."""
+    if not text or text == "null":
+        return {}
+    read = json.loads(text)
+    if not isinstance(read, dict):
+        return {}
+    return {p: int(o) for topic in read.values() if isinstance(topic, dict) for p, o in topic.items()}

@@ -1,0 +1,139 @@
+"""What went wrong in Spark, as a fault that a person can act on.
+
+Owns: the mapping from the analyzer's error conditions and from chains of Java exceptions to ``channel.Fault``.
+Must not know: sessions, queries, Py4J; it takes plain values. Start reading at ``from_analysis`` and ``from_chain``.
+
+Kinds: *user* (the statement or the store's options must change), *data* (a record must), *store* (a system outside
+does not answer) and *engine* (ours); the last two are tried again by the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pgstream.engine.channel import Fault
+from pgstream.errors import BadRecord, NotYet, PgStreamError, StoreUnreachable
+
+# Spark's error condition (or its first part) → SQLSTATE with PostgreSQL's meaning.
+_CONDITIONS: dict[str, str] = {
+    "UNRESOLVED_COLUMN": "42703",
+    "UNRESOLVED_MAP_KEY": "42703",
+    "FIELD_NOT_FOUND": "42703",
+    "UNRESOLVED_ROUTINE": "42883",
+    "WRONG_NUM_ARGS": "42883",
+    "AMBIGUOUS_REFERENCE": "42702",
+    "AMBIGUOUS_COLUMN_OR_FIELD": "42702",
+    "AMBIGUOUS_REFERENCE_TO_FIELDS": "42702",
+    "DATATYPE_MISMATCH": "42804",
+    "INVALID_EXTRACT_BASE_FIELD_TYPE": "42809",
+    "INVALID_EXTRACT_FIELD_TYPE": "42804",
+    "INCOMPATIBLE_COLUMN_TYPE": "42804",
+    "NUM_COLUMNS_MISMATCH": "42601",
+    "MISSING_AGGREGATION": "42803",
+    "MISSING_GROUP_BY": "42803",
+    "GROUP_BY_AGGREGATE": "42803",
+    "NESTED_AGGREGATE_FUNCTION": "42803",
+    "INVALID_WHERE_CONDITION": "42803",
+    "UNSUPPORTED_EXPR_FOR_OPERATOR": "42803",
+    "PARSE_SYNTAX_ERROR": "42601",
+    "INVALID_FORMAT": "22023",
+    "INVALID_PARAMETER_VALUE": "22023",
+}
+_NOISE = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w{5}\b.*|;\s*(line \d+ pos \d+)?;?\s*\n.*", re.S)
+_MARKS = re.compile(r"`([^`]*)`")
+_KAFKA = "org.apache.kafka.common.errors."
+_REFUSED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException",
+            "TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
+            "TransactionalIdAuthorizationException", "RecordTooLargeException", "InvalidTimestampException",
+            "InvalidTopicException", "InvalidRecordException")  # fmt: skip
+
+
+def fault(kind: str, e: PgStreamError) -> Fault:
+    """One of our conditions as a fault."""
+    return Fault(kind, e.sqlstate, e.text, e.detail, e.hint, e.at)
+
+
+def sentence(message: str) -> str:
+    """A Spark message in PostgreSQL's style: no condition name, no plan dump, lower case, no full stop."""
+    text = _NOISE.sub("", message.strip())
+    text = _NOISE.sub("", text)
+    text = _MARKS.sub(r'"\1"', " ".join(text.split()))
+    text = text.split(" Use `try_")[0].rstrip(". ")
+    return text[:1].lower() + text[1:]
+
+
+def from_analysis(condition: str | None, message: str, at: int | None = None) -> Fault:
+    """An analyzer's refusal. ``condition`` is Spark's, such as ``DATATYPE_MISMATCH.BINARY_OP_WRONG_TYPE``."""
+    name = (condition or "").split(".")[0]
+    code = _CONDITIONS.get(name)
+    if code is None and (not name or name.startswith(("STREAMING_", "UNSUPPORTED_STREAMING", "_LEGACY"))):
+        return Fault("user", "0A000", "this cannot run as a continuous query", sentence(message) + ".", None, at)
+    if name.startswith("UNSUPPORTED"):
+        code = "0A000"
+    return Fault("user", code or "42804", sentence(message), None, None, at)
+
+
+def not_yet(what: str, detail: str | None = None, at: int | None = None) -> Fault:
+    return fault("user", NotYet(what=what, detail=detail, at=at))
+
+
+def from_chain(chain: Sequence[Mapping[str, Any]], store: str = "") -> Fault:
+    """A failed stream. ``chain``: its Java exceptions, outermost first, as {class, message, …}."""
+    for link in reversed(chain):
+        found = _from_link(link, store)
+        if found is not None:
+            return found
+    root = chain[-1] if chain else {"class": "", "message": "no reason was given"}
+    kind = str(root["class"]).rsplit(".", 1)[-1]
+    return Fault("engine", "XX000", f"the query failed in Spark: {sentence(str(root['message']))}", f"{kind}.")
+
+
+def _from_link(link: Mapping[str, Any], store: str) -> Fault | None:
+    name, message = str(link["class"]), str(link["message"])
+    short = name.rsplit(".", 1)[-1]
+    if "reason" in link:
+        return bad_record(link)
+    if short == "FencedException":
+        return Fault("engine", "55000", "another start of this query has taken over", message + ".")
+    if "sqlstate" in link:
+        return _from_postgres(str(link["sqlstate"] or ""), message)
+    if name.startswith(_KAFKA):
+        return _from_kafka(short, message, store)
+    if "KAFKA_DATA_LOSS" in message or short == "OffsetOutOfRangeException":
+        gone = "the topic no longer holds records that the query has not read yet"
+        return Fault("data", "22000", gone, sentence(message) + ".", "Create the query again to begin at what is left.")
+    if short in ("SparkArithmeticException", "ArithmeticException"):
+        return Fault("data", "22012" if "zero" in message.lower() else "22003", sentence(message))
+    if short in ("SparkDateTimeException", "DateTimeException", "SparkUpgradeException"):
+        return Fault("data", "22007", sentence(message))
+    if short in ("SparkNumberFormatException", "NumberFormatException", "SparkIllegalArgumentException"):
+        return Fault("data", "22023", sentence(message))
+    if short in ("SparkArrayIndexOutOfBoundsException", "SparkNoSuchElementException"):
+        return Fault("data", "2202E", sentence(message))
+    if short == "OutOfMemoryError":
+        return Fault("engine", "53200", "out of memory", sentence(message) + ".", "Raise setting spark_memory_mb.")
+    return None
+
+
+def bad_record(link: Mapping[str, Any]) -> Fault:
+    """A record that could not be decoded, by its place."""
+    where = f'record at partition {link["partition"]}, offset {link["offset"]} of topic "{link["topic"]}"'
+    return fault("data", BadRecord(what=f"{where} could not be decoded: {link['reason']}"))
+
+
+def _from_postgres(code: str, message: str) -> Fault:
+    text = sentence(message.removeprefix("ERROR: ").split("\n")[0])
+    if code[:2] in ("22", "23", "42"):
+        return Fault("data", code, text, "PostgreSQL refused the view's rows.")
+    return Fault("engine", "58000", f"could not write the view's state: {text}")
+
+
+def _from_kafka(short: str, message: str, store: str) -> Fault:
+    if short == "UnknownTopicOrPartitionException":
+        return Fault("store", "42704", "the topic does not exist", sentence(message) + ".")
+    if short in ("ProducerFencedException", "InvalidProducerEpochException", "FencedInstanceIdException"):
+        return Fault("engine", "55000", "another start of this query has taken over", sentence(message) + ".")
+    why = sentence(message) or short
+    return fault("user" if short in _REFUSED else "store", StoreUnreachable(name=store, why=why))

@@ -1,0 +1,100 @@
+"""The JVM of the worker: launched by us, with our flags and class path, and never outliving the worker.
+
+Owns: Java's flags, the class path, the hand-over of the gateway to PySpark.
+Must not know: Spark settings (``session.py``). No launcher script, no second JVM; the JVM reads its standard input
+and ends at end of file, and on Linux is killed by the kernel when the worker dies.
+Start reading at ``launch``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyspark
+import structlog
+
+from pgstream.embedded.child import LAUNCH
+from pgstream.errors import EngineUnavailable
+from pgstream.spark.kernel.build import kernel_jar
+from pgstream.spark.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+SPARK_HOME = Path(pyspark.__file__).parent
+_START_TIMEOUT_S = 90
+_OPEN = (
+    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
+    "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs",
+    "sun.security.action", "sun.util.calendar",
+)  # fmt: skip
+
+
+def flags(settings: Settings, folder: Path) -> list[str]:
+    """Java's flags: Spark's own list of opened packages, a small heap, temporary files in the worker's folder."""
+    out = ["-XX:+IgnoreUnrecognizedVMOptions", "--add-modules=jdk.incubator.vector"]
+    out += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPEN]
+    out += ["--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED", "--enable-native-access=ALL-UNNAMED"]
+    out += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    out += [f"-Xmx{settings.memory_mb}m", "-Xms64m", "-Xss4m", "-XX:+ExitOnOutOfMemoryError", "-Xshare:auto"]
+    out += [
+        "-XX:+UseSerialGC" if settings.memory_mb <= 2048 else "-XX:+UseParallelGC",
+        "-XX:ReservedCodeCacheSize=128m",
+    ]
+    if settings.fast_start:
+        out += ["-XX:TieredStopAtLevel=1"]
+    level = {"debug": "warn", "info": "warn"}.get(settings.log_level, "error")
+    out += [f"-Djava.io.tmpdir={folder}", "-Djava.awt.headless=true", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8",
+            f"-Dlog4j2.configurationFile={Path(__file__).parent / 'kernel' / 'log4j2.properties'}",
+            f"-Dpgstream.log.level={level}"]  # fmt: skip
+    return out
+
+
+def launch(settings: Settings, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the JVM and tell PySpark where its gateway is. ``folder`` is the worker's own, for temporary files."""
+    jars = [Path(j) for j in settings.jars]
+    kernel = kernel_jar(settings.java, SPARK_HOME / "jars", jars, settings.cache, pyspark.__version__)
+    class_path = os.pathsep.join([str(kernel), str(SPARK_HOME / "jars" / "*"), *map(str, jars)])
+    program = [settings.java, *flags(settings, folder), "-cp", class_path, "org.apache.spark.deploy.SparkSubmit"]
+    if not settings.master.startswith("local"):
+        program += ["--conf", f"spark.jars={','.join(map(str, [kernel, *jars]))}"]
+    program += ["--conf", f"spark.master={settings.master}", "pyspark-shell"]
+    info = folder / "gateway"
+    head = [sys.executable, "-I", "-S", LAUNCH, os.getpid(), 9, -1, -1, -1, "--"]
+    environ = dict(os.environ, _PYSPARK_DRIVER_CONN_INFO_PATH=str(info), SPARK_HOME=str(SPARK_HOME))
+    for private in ("PGSTREAM_CHANNEL", "PGSTREAM_WORKER"):
+        environ.pop(private, None)
+    process = subprocess.Popen([*map(str, head), *_absolute(program)], stdin=subprocess.PIPE, env=environ)
+    port, secret = _gateway(process, info)
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = secret
+    return process
+
+
+def _absolute(program: list[str]) -> list[str]:
+    """``execv`` does not search the PATH."""
+    found = shutil.which(program[0])
+    if found is None:
+        raise EngineUnavailable(why=f'"{program[0]}" is not a program')
+    return [found, *program[1:]]
+
+
+def _gateway(process: subprocess.Popen[bytes], info: Path) -> tuple[int, str]:
+    """Wait until the JVM has written its port and secret."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not info.exists():
+        if process.poll() is not None:
+            raise EngineUnavailable(why=f"the JVM ended with code {process.returncode} before it was up")
+        if time.monotonic() > deadline:
+            process.kill()
+            raise EngineUnavailable(why=f"the JVM was not up within {_START_TIMEOUT_S} s")
+        time.sleep(0.02)
+    data = info.read_bytes()
+    info.unlink()
+    port, length = struct.unpack(">ii", data[:8])
+    return port, data[8 : 8 + length].decode()

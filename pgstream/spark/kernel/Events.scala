@@ -1,0 +1,54 @@
+package org.apache.spark.sql.pgstream
+
+import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
+
+import org.apache.spark.sql.streaming.StreamingQueryProgress
+
+/** Events as JSON; `spark.events` in Python reads them. */
+object Events {
+  def progress(run: Run, p: StreamingQueryProgress): ObjectNode = {
+    val o = Json.obj
+    o.put("type", "progress").put("query", run.query).put("batch", p.batchId)
+    o.put("rows_in", p.numInputRows).put("rows_out", run.sink.rowsOut)
+    o.put("rows_per_s", finite(p.processedRowsPerSecond)).put("batch_ms", p.batchDuration)
+    o.put("state_rows", p.stateOperators.map(_.numRowsTotal).sum)
+    o.put("state_bytes", p.stateOperators.map(_.memoryUsedBytes).sum)
+    o.put("late_rows", p.stateOperators.map(_.numRowsDroppedByWatermark).sum)
+    o.put("bad_records", run.bad.value.longValue)
+    o.put("watermark", p.eventTime.get("watermark"))
+    val sources = o.putArray("sources")
+    p.sources.foreach { s =>
+      val n = sources.addObject()
+      n.put("description", s.description).put("end", s.endOffset).put("latest", s.latestOffset).put("rows_in", s.numInputRows)
+    }
+    o
+  }
+
+  def ended(run: Run, failure: Option[Throwable]): ObjectNode = {
+    val o = Json.obj
+    o.put("type", "ended").put("query", run.query).put("attempt", run.attempt).put("asked", run.sink.stopping || run.finished)
+    val list = o.putArray("chain")
+    failure.foreach(chain(list, _))
+    o
+  }
+
+  /** The causes of a failure, outermost first: class and message, and the place of a bad record. */
+  private def chain(list: ArrayNode, failure: Throwable): Unit = {
+    var e = failure
+    var n = 0
+    while (e != null && n < 20) {
+      val o = list.addObject()
+      o.put("class", e.getClass.getName).put("message", String.valueOf(e.getMessage).take(4000))
+      e match {
+        case b: BadRecordException =>
+          o.put("topic", b.topic).put("partition", b.partition).put("offset", b.offset).put("reason", b.reason)
+        case s: java.sql.SQLException => o.put("sqlstate", s.getSQLState)
+        case _ => ()
+      }
+      e = e.getCause
+      n += 1
+    }
+  }
+
+  private def finite(d: Double): Double = if (d.isNaN || d.isInfinite) 0.0 else d
+}

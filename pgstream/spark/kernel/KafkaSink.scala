@@ -1,0 +1,119 @@
+package org.apache.spark.sql.pgstream
+
+import java.nio.ByteBuffer
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.collection.mutable.ArrayBuffer
+
+import org.apache.kafka.clients.producer.ProducerRecord
+
+import org.apache.spark.TaskContext
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.types._
+
+import Json.Node
+
+/** A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own. */
+class KafkaSink(config: String) extends BatchSink {
+  private val c = Json.read(config)
+  private val query = c.str("query")
+
+  override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
+    val text = config
+    val counts = rows.sparkContext.runJob(
+      rows,
+      (t: TaskContext, it: Iterator[InternalRow]) => KafkaSink.writePart(text, schema, batch, t.partitionId(), it)
+    )
+    rowsOut = counts.sum
+  }
+
+  override def close(): Unit = KafkaWriter.closeAll(query)
+}
+
+object KafkaSink {
+  type Record = ProducerRecord[Array[Byte], Array[Byte]]
+  /** Rows of a stateless query are put in event-time order in runs of this many; its input is nearly in order. */
+  private val Run = 50000
+
+  def writePart(config: String, schema: StructType, batch: Long, part: Int, rows: Iterator[InternalRow]): Long = {
+    if (!rows.hasNext) return 0
+    val c = Json.read(config)
+    val writer = KafkaWriter.open(c.str("query"), c.get("attempt").asInt, part, c.str("topic"), c.entries("properties"))
+    val format = new RecordFormat(c, schema)
+    val order = c.str("order")
+    val run = if (order == "all") Int.MaxValue else Run
+    var count = 0L
+    writer.write(batch) { send =>
+      if (order == "source") rows.foreach { r => send(format.record(r)); count += 1 }
+      else
+        rows.grouped1(run) { records => sorted(records).foreach(send); count += records.length }(format.record)
+    }
+    count
+  }
+
+  implicit private class Runs(val rows: Iterator[InternalRow]) extends AnyVal {
+    def grouped1(size: Int)(f: ArrayBuffer[Record] => Unit)(make: InternalRow => Record): Unit =
+      while (rows.hasNext) {
+        val records = new ArrayBuffer[Record]
+        while (rows.hasNext && records.length < size) records += make(rows.next())
+        f(records)
+      }
+  }
+
+  /** Stable, so rows of one time keep their order. */
+  private def sorted(records: ArrayBuffer[Record]): ArrayBuffer[Record] = {
+    var i = 1
+    while (i < records.length && records(i - 1).timestamp <= records(i).timestamp) i += 1
+    if (i >= records.length) records else records.sortBy(_.timestamp.longValue)
+  }
+}
+
+/** A row as a record: JSON or primitive value, JSON or primitive key, the event time as the record's timestamp. */
+class RecordFormat(c: com.fasterxml.jackson.databind.JsonNode, schema: StructType) {
+  private val topic = c.str("topic")
+  private val json = new JsonText(if (c.str("timestamp_format") == "iso8601") 'T' else ' ')
+  private val upsert = c.str("mode") == "upsert"
+  private val value = c.strings("columns").map(schema.fieldIndex).toArray
+  private val primitiveValue = c.str("value_format") == "primitive"
+  private val key = c.strings("key_columns").map(schema.fieldIndex).toArray
+  private val primitiveKey = c.opt("key_format").contains("primitive")
+  private val timeAt = schema.fieldNames.indexOf("__time")
+  private val deleteAt = schema.fieldNames.indexOf("__delete")
+  private val out = new Bytes(512)
+
+  def record(row: InternalRow): ProducerRecord[Array[Byte], Array[Byte]] = {
+    val time: java.lang.Long =
+      if (timeAt < 0 || row.isNullAt(timeAt)) System.currentTimeMillis()
+      else math.max(0L, Math.floorDiv(row.getLong(timeAt), 1000L))
+    val deleted = upsert && deleteAt >= 0 && !row.isNullAt(deleteAt) && row.getBoolean(deleteAt)
+    val k = if (key.isEmpty) null else if (primitiveKey) primitive(row, key(0)) else obj(row, key)
+    val v = if (deleted) null else if (primitiveValue) primitive(row, value(0)) else obj(row, value)
+    new ProducerRecord(topic, null, time, k, v)
+  }
+
+  private def obj(row: InternalRow, which: Array[Int]): Array[Byte] = {
+    out.clear()
+    json.fields(out, row, schema, which)
+    out.toArray
+  }
+
+  private def primitive(row: InternalRow, i: Int): Array[Byte] =
+    if (row.isNullAt(i)) null
+    else
+      schema(i).dataType match {
+        case LongType => ByteBuffer.allocate(8).putLong(row.getLong(i)).array
+        case IntegerType => ByteBuffer.allocate(4).putInt(row.getInt(i)).array
+        case ShortType => ByteBuffer.allocate(2).putShort(row.getShort(i)).array
+        case ByteType => Array(row.getByte(i))
+        case DoubleType => ByteBuffer.allocate(8).putDouble(row.getDouble(i)).array
+        case FloatType => ByteBuffer.allocate(4).putFloat(row.getFloat(i)).array
+        case BooleanType => Array(if (row.getBoolean(i)) 1.toByte else 0.toByte)
+        case BinaryType => row.getBinary(i)
+        case _: StringType => row.getUTF8String(i).getBytes
+        case other =>
+          val text = new Bytes(64)
+          new PgText(copy = false).write(text, row, i, other)
+          text.text.getBytes(UTF_8)
+      }
+}

@@ -1,0 +1,89 @@
+package org.apache.spark.sql.pgstream
+
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.clients.consumer.{ConsumerGroupMetadata, OffsetAndMetadata}
+import org.apache.kafka.clients.producer.{KafkaProducer, ProducerRecord}
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.serialization.ByteArraySerializer
+
+/**
+ * One transactional producer of a (query, writer), kept open between batches.
+ *
+ * The number of the last batch is a committed offset of consumer group `pgstream-<query>-<writer>`, committed inside the
+ * transaction that wrote the batch. Opening fences a producer of an earlier start and settles its open transaction, so
+ * the offset read after it is final.
+ */
+class KafkaWriter(query: String, val attempt: Int, writer: Int, topic: String, properties: Map[String, String]) {
+  private val name = s"pgstream-$query-$writer"
+  private val position = new TopicPartition(topic, 0)
+  private val producer = {
+    val settings = KafkaWriter.Defaults ++ properties ++ Map("transactional.id" -> name, "enable.idempotence" -> "true", "acks" -> "all")
+    new KafkaProducer[Array[Byte], Array[Byte]](
+      settings.asInstanceOf[Map[String, AnyRef]].asJava, new ByteArraySerializer, new ByteArraySerializer)
+  }
+  private var last: Long = try { producer.initTransactions(); committed() } catch { case e: Throwable => close(); throw e }
+
+  private def committed(): Long = {
+    val admin = Admin.create(KafkaWriter.adminProperties(properties).asInstanceOf[Map[String, AnyRef]].asJava)
+    try
+      Option(admin.listConsumerGroupOffsets(name).partitionsToOffsetAndMetadata().get().get(position)).map(_.offset).getOrElse(-1L)
+    finally admin.close()
+  }
+
+  def write(batch: Long)(rows: (ProducerRecord[Array[Byte], Array[Byte]] => Unit) => Unit): Unit = synchronized {
+    if (batch <= last) rows(_ => ()) // the batch is in; its rows are still computed, which saves the state
+    else
+      try {
+        producer.beginTransaction()
+        @volatile var failure: Exception = null
+        rows { r =>
+          if (failure != null) throw failure
+          producer.send(r, (_, e) => if (e != null && failure == null) failure = e)
+        }
+        producer.sendOffsetsToTransaction(Map(position -> new OffsetAndMetadata(batch)).asJava, new ConsumerGroupMetadata(name))
+        producer.commitTransaction()
+        last = batch
+      } catch {
+        case e: Throwable =>
+          // Whatever happened, a fresh producer settles it: initTransactions aborts or completes what is open.
+          KafkaWriter.forget(query, writer, this)
+          close()
+          throw e
+      }
+  }
+
+  def close(): Unit = producer.close(java.time.Duration.ZERO)
+}
+
+object KafkaWriter {
+  private val writers = new ConcurrentHashMap[(String, Int), KafkaWriter]
+  private val Defaults = Map(
+    "linger.ms" -> "5", "batch.size" -> "131072", "buffer.memory" -> "33554432", "max.block.ms" -> "60000",
+    "delivery.timeout.ms" -> "120000", "transaction.timeout.ms" -> "300000")
+  private val ProducerOnly =
+    Set("batch.size", "linger.ms", "buffer.memory", "compression.type", "max.request.size", "delivery.timeout.ms",
+      "max.in.flight.requests.per.connection", "transaction.timeout.ms", "retries", "max.block.ms", "acks")
+
+  def adminProperties(p: Map[String, String]): Map[String, String] = p -- ProducerOnly
+
+  def open(query: String, attempt: Int, writer: Int, topic: String, properties: Map[String, String]): KafkaWriter =
+    writers.compute(
+      (query, writer),
+      (_, old) =>
+        if (old != null && old.attempt == attempt) old
+        else if (old != null && old.attempt > attempt) throw new FencedException(query, attempt, old.attempt)
+        else {
+          if (old != null) old.close()
+          new KafkaWriter(query, attempt, writer, topic, properties)
+        }
+    )
+
+  def forget(query: String, writer: Int, which: KafkaWriter): Unit = writers.remove((query, writer), which)
+
+  def closeAll(query: String): Unit =
+    writers.keySet.asScala.filter(_._1 == query).foreach(k => Option(writers.remove(k)).foreach(_.close()))
+}

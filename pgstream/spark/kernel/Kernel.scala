@@ -1,0 +1,93 @@
+package org.apache.spark.sql.pgstream
+
+import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.analysis.{UnresolvedAttribute, UnsupportedOperationChecker}
+import org.apache.spark.sql.catalyst.expressions.{Alias, PreciseTimestampConversion}
+import org.apache.spark.sql.catalyst.plans.logical.Project
+import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
+import org.apache.spark.sql.streaming.Trigger
+import org.apache.spark.sql.types.{LongType, TimestampType}
+import org.apache.spark.util.LongAccumulator
+
+import Json.Node
+
+/** What Python calls, through Py4J. */
+object Kernel {
+  /** Records (key, value, __time, __partition, __offset) with the decoded row beside them, as column `r`. */
+  def decode(raw: DataFrame, config: String, bad: LongAccumulator): DataFrame = {
+    val d = raw.asInstanceOf[ClassicDataset[_]]
+    val a = Seq("key", "value", "__partition", "__offset").map(UnresolvedAttribute(_))
+    val micros = PreciseTimestampConversion(UnresolvedAttribute("__time"), TimestampType, LongType)
+    val decoded = Alias(DecodeRecord(a :+ micros, new RecordDecoder(config, bad)), "r")()
+    val kept = Seq("key", "__partition", "__offset").map(UnresolvedAttribute(_))
+    ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))
+  }
+
+  def counter(df: DataFrame, name: String): LongAccumulator = df.sparkSession.sparkContext.longAccumulator(name)
+
+  /** Refuse what Spark cannot run as a stream, before anything is recorded. */
+  def check(df: DataFrame, mode: String): Unit =
+    UnsupportedOperationChecker.checkForStreaming(
+      df.asInstanceOf[ClassicDataset[_]].queryExecution.analyzed,
+      org.apache.spark.sql.catalyst.streaming.InternalOutputModes(mode)
+    )
+
+  /** Start a stream into the sink that `sink` describes; returns when it has been started, not when it has read. */
+  def start(df: DataFrame, bad: LongAccumulator, sink: String): Unit = {
+    val c = Json.read(sink)
+    val query = c.str("query")
+    val made = c.str("type") match {
+      case "view" => new ViewSink(sink)
+      case "kafka" => new KafkaSink(sink)
+      case "result" => new ResultSink(sink)
+    }
+    c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
+    val run = new Run(query, c.get("attempt").asInt, made, bad)
+    Sinks.register(query, made)
+    Watch.add(run)
+    try
+      run.synchronized {
+        df.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", query)
+        run.stream = df.writeStream.format(classOf[SinkProvider].getName).option("sink", query)
+          .queryName(s"$query:${c.str("attempt")}").outputMode(c.str("output_mode"))
+          .option("checkpointLocation", c.str("checkpoint"))
+          .trigger(Trigger.ProcessingTime(c.get("trigger_ms").asLong)).start()
+      }
+    catch { case e: Throwable => Watch.drop(query); throw e }
+    // A stream that failed at once ended before `stream` was known.
+    if (!run.stream.isActive) Watch.onTerminated(run.stream.runId)
+  }
+
+  private def badRecord(json: String): BadRecordException = {
+    val n = Json.read(json)
+    new BadRecordException(n.str("topic"), n.get("partition").asInt, n.get("offset").asLong, n.str("reason"))
+  }
+
+  def more(query: String, rows: Int): Unit =
+    if (Sinks.get(query).exists(_.isInstanceOf[ResultSink])) ResultSink.client(query).credit.release(rows)
+
+  /** A query is over for good. */
+  def forget(query: String): Unit = ResultSink.forget(query)
+
+  /** End a stream between two batches if one ends soon, else in the middle of one. False when it does not run. */
+  def stop(query: String, graceMs: Long): Boolean =
+    Watch.find(query) match {
+      case None => false
+      case Some(run) =>
+        run.sink.stopping = true
+        val end = System.currentTimeMillis() + graceMs
+        while (run.stream.isActive && run.stream.status.isTriggerActive && System.currentTimeMillis() < end) Thread.sleep(5)
+        run.stream.stop()
+        true
+    }
+
+  /** Remove a checkpoint, on whatever file system it is. */
+  def remove(path: String): Unit = {
+    val p = new org.apache.hadoop.fs.Path(path)
+    val conf = org.apache.spark.sql.classic.SparkSession.active.sparkContext.hadoopConfiguration
+    p.getFileSystem(conf).delete(p, true)
+  }
+
+  def poll(ms: Long): String = Watch.poll(ms)
+  def active(): Int = Watch.active.length
+}

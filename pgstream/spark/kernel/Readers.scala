@@ -1,0 +1,207 @@
+package org.apache.spark.sql.pgstream
+
+import java.util.{HashMap => JMap}
+
+import com.fasterxml.jackson.core.{JsonParser, JsonToken}
+import com.fasterxml.jackson.core.JsonToken._
+
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, GenericArrayData}
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/** Why a record is not what its relation declares; the message is for a person. */
+class Malformed(what: String) extends Exception(what, null, false, false)
+
+/**
+ * A strict JSON reader per type, from the parser's current token to Spark's internal value.
+ *
+ * Numbers must be numbers and fit; text columns also take numbers, booleans and nested JSON as their text.
+ */
+sealed abstract class Reader {
+  def read(p: JsonParser): Any
+}
+
+object Reader {
+  def of(t: DataType, separator: Char): Reader = t match {
+    case s: StructType => new Fields(s, separator)
+    case ArrayType(e, _) => new Elements(of(e, separator))
+    case MapType(k, v, _) => new Entries(k, of(v, separator))
+    case _ => new Scalar(t, separator)
+  }
+
+  def name(t: DataType): String = t match {
+    case ByteType => "TINYINT"
+    case ShortType => "SMALLINT"
+    case IntegerType => "INTEGER"
+    case LongType => "BIGINT"
+    case _: StringType => "VARCHAR"
+    case BinaryType => "VARBINARY"
+    case TimestampNTZType => "TIMESTAMP"
+    case TimestampType => "TIMESTAMP_LTZ"
+    case _: ArrayType => "ARRAY"
+    case _: MapType => "MAP"
+    case _: StructType => "STRUCT"
+    case other => other.sql
+  }
+
+  def found(t: JsonToken): String = t match {
+    case VALUE_STRING => "a string"
+    case VALUE_NUMBER_INT | VALUE_NUMBER_FLOAT => "a number"
+    case VALUE_TRUE | VALUE_FALSE => "a boolean"
+    case START_ARRAY => "an array"
+    case START_OBJECT => "an object"
+    case _ => "nothing"
+  }
+
+  def mismatch(p: JsonParser, wanted: String): Malformed = {
+    val path = p.getParsingContext.pathAsPointer.toString.stripPrefix("/").replace('/', '.')
+    val value = p.currentToken match {
+      case VALUE_STRING | VALUE_NUMBER_INT | VALUE_NUMBER_FLOAT =>
+        val text = p.getText
+        " " + (if (text.length > 40) text.take(40) + "…" else text)
+      case _ => ""
+    }
+    new Malformed(s"""field "$path" must be $wanted, found ${found(p.currentToken)}$value""")
+  }
+}
+
+final private class Scalar(t: DataType, separator: Char) extends Reader {
+  private val wanted = Reader.name(t)
+
+  override def read(p: JsonParser): Any = {
+    val token = p.currentToken
+    if (token == VALUE_NULL) null
+    else
+      t match {
+        case _: StringType => text(p, token)
+        case LongType => if (token == VALUE_NUMBER_INT && fits(p)) p.getLongValue else no(p)
+        case IntegerType => integer(p, token, Int.MinValue, Int.MaxValue).toInt
+        case ShortType => integer(p, token, Short.MinValue, Short.MaxValue).toShort
+        case ByteType => integer(p, token, Byte.MinValue, Byte.MaxValue).toByte
+        case DoubleType => floating(p, token)
+        case FloatType => floating(p, token).toFloat
+        case BooleanType =>
+          if (token == VALUE_TRUE) true else if (token == VALUE_FALSE) false else no(p)
+        case d: DecimalType => decimal(p, token, d)
+        case _ if token != VALUE_STRING => no(p)
+        case _ => fromText(p)
+      }
+  }
+
+  private def no(p: JsonParser): Nothing = throw Reader.mismatch(p, wanted)
+
+  private def fits(p: JsonParser): Boolean = p.getNumberType match {
+    case JsonParser.NumberType.INT | JsonParser.NumberType.LONG => true
+    case _ => false
+  }
+
+  private def integer(p: JsonParser, token: JsonToken, low: Long, high: Long): Long = {
+    if (token != VALUE_NUMBER_INT || !fits(p)) no(p)
+    val v = p.getLongValue
+    if (v < low || v > high) no(p)
+    v
+  }
+
+  private def floating(p: JsonParser, token: JsonToken): Double =
+    if (token == VALUE_NUMBER_INT || token == VALUE_NUMBER_FLOAT) p.getDoubleValue
+    else if (token == VALUE_STRING)
+      p.getText match {
+        case "NaN" => Double.NaN
+        case "Infinity" => Double.PositiveInfinity
+        case "-Infinity" => Double.NegativeInfinity
+        case _ => no(p)
+      }
+    else no(p)
+
+  private def decimal(p: JsonParser, token: JsonToken, d: DecimalType): Decimal = {
+    if (token != VALUE_NUMBER_INT && token != VALUE_NUMBER_FLOAT) no(p)
+    val value = Decimal(p.getDecimalValue)
+    if (!value.changePrecision(d.precision, d.scale)) no(p)
+    value
+  }
+
+  private def text(p: JsonParser, token: JsonToken): UTF8String = token match {
+    case START_OBJECT | START_ARRAY =>
+      val out = new java.io.ByteArrayOutputStream
+      val g = p.getCodec.getFactory.createGenerator(out)
+      g.copyCurrentStructure(p)
+      g.close()
+      UTF8String.fromBytes(out.toByteArray)
+    case _ => UTF8String.fromString(p.getText)
+  }
+
+  private def fromText(p: JsonParser): Any =
+    try
+      t match {
+        case TimestampNTZType => TimeText.parseTimestamp(p.getText, separator, zoned = false)
+        case TimestampType => TimeText.parseTimestamp(p.getText, separator, zoned = true)
+        case DateType => TimeText.parseDate(p.getText)
+        case BinaryType => java.util.Base64.getDecoder.decode(p.getText)
+        case _ => no(p)
+      }
+    catch { case _: IllegalArgumentException | _: java.time.DateTimeException | _: StringIndexOutOfBoundsException => no(p) }
+}
+
+final class Fields(s: StructType, separator: Char) extends Reader {
+  private val readers = s.map(f => Reader.of(f.dataType, separator)).toArray
+  private val places = {
+    val m = new JMap[String, Integer]
+    s.fieldNames.zipWithIndex.foreach { case (n, i) => m.put(n, i) }
+    m
+  }
+
+  override def read(p: JsonParser): Any =
+    if (p.currentToken == VALUE_NULL) null
+    else {
+      val values = new Array[Any](readers.length)
+      into(p, values)
+      new GenericInternalRow(values)
+    }
+
+  /** Read an object's fields into their places; names are matched exactly, other fields are skipped. */
+  def into(p: JsonParser, values: Array[Any]): Unit = {
+    if (p.currentToken != START_OBJECT) throw Reader.mismatch(p, "an object")
+    while (p.nextToken() == FIELD_NAME) {
+      val place = places.get(p.currentName)
+      p.nextToken()
+      if (place == null) p.skipChildren() else values(place) = readers(place).read(p)
+    }
+  }
+}
+
+final private class Elements(element: Reader) extends Reader {
+  override def read(p: JsonParser): Any =
+    if (p.currentToken == VALUE_NULL) null
+    else if (p.currentToken != START_ARRAY) throw Reader.mismatch(p, "ARRAY")
+    else {
+      val values = scala.collection.mutable.ArrayBuffer.empty[Any]
+      while (p.nextToken() != END_ARRAY) values += element.read(p)
+      new GenericArrayData(values.toArray)
+    }
+}
+
+final private class Entries(key: DataType, value: Reader) extends Reader {
+  override def read(p: JsonParser): Any =
+    if (p.currentToken == VALUE_NULL) null
+    else if (p.currentToken != START_OBJECT) throw Reader.mismatch(p, "MAP")
+    else {
+      val entries = new java.util.LinkedHashMap[Any, Any]
+      while (p.nextToken() == FIELD_NAME) {
+        val k = keyOf(p)
+        p.nextToken()
+        entries.put(k, value.read(p))
+      }
+      new ArrayBasedMapData(new GenericArrayData(entries.keySet.toArray), new GenericArrayData(entries.values.toArray))
+    }
+
+  private def keyOf(p: JsonParser): Any =
+    try
+      key match {
+        case _: StringType => UTF8String.fromString(p.currentName)
+        case LongType => p.currentName.toLong
+        case IntegerType => p.currentName.toInt
+        case other => throw new Malformed(s"a MAP with ${Reader.name(other)} keys cannot be read from JSON")
+      }
+    catch { case _: NumberFormatException => throw Reader.mismatch(p, s"a MAP with ${Reader.name(key)} keys") }
+}

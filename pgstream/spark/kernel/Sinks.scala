@@ -1,0 +1,52 @@
+package org.apache.spark.sql.pgstream
+
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.{DataFrame, SQLContext}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.streaming.Sink
+import org.apache.spark.sql.sources.StreamSinkProvider
+import org.apache.spark.sql.streaming.OutputMode
+import org.apache.spark.sql.types.StructType
+
+/**
+ * A sink that takes a micro-batch as internal rows: no second planning of the batch, no rows of Python or Row objects.
+ *
+ * `write` runs the batch's plan exactly once in every case, also when the batch is known to be written already: the
+ * state of the batch's operators is saved by running it.
+ */
+abstract class BatchSink extends Sink {
+  @volatile var rowsOut: Long = 0
+  @volatile var stopping: Boolean = false
+  /** A fault to raise after the next batch: what came before a bad record has then been written. */
+  @volatile var failAfter: Option[RuntimeException] = None
+
+  protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit
+
+  override def addBatch(batch: Long, data: DataFrame): Unit = {
+    val execution = data.asInstanceOf[org.apache.spark.sql.classic.Dataset[_]].queryExecution
+    write(batch, execution.toRdd, data.schema)
+    failAfter.foreach(throw _)
+  }
+
+  def close(): Unit = ()
+}
+
+object Sinks {
+  private val sinks = new ConcurrentHashMap[String, BatchSink]
+
+  def register(id: String, sink: BatchSink): Unit = sinks.put(id, sink)
+  def get(id: String): Option[BatchSink] = Option(sinks.get(id))
+  def remove(id: String): Unit = Option(sinks.remove(id)).foreach(_.close())
+}
+
+/** What `writeStream.format(…)` names; option `sink` is the id under which the sink was registered. */
+class SinkProvider extends StreamSinkProvider {
+  override def createSink(s: SQLContext, options: Map[String, String], by: Seq[String], mode: OutputMode): Sink =
+    Sinks.get(options("sink")).getOrElse(throw new IllegalStateException("the sink is not registered"))
+}
+
+/** Another start of the same query has taken over; this one must not write any more. */
+class FencedException(query: String, mine: Int, other: Int)
+    extends RuntimeException(s"query $query: attempt $mine is fenced by attempt $other")

@@ -1,0 +1,70 @@
+package org.apache.spark.sql.pgstream
+
+import java.time.{LocalDate, LocalDateTime, LocalTime, ZoneOffset}
+
+/** Timestamps and dates as text, both ways. Microseconds since the epoch, as Spark keeps them. */
+object TimeText {
+  private val Day = 86400000000L
+
+  def date(out: Bytes, days: Int): Unit = {
+    val d = LocalDate.ofEpochDay(days.toLong)
+    out.padded(d.getYear, 4); out.put('-'); out.padded(d.getMonthValue, 2); out.put('-'); out.padded(d.getDayOfMonth, 2)
+  }
+
+  /** `2026-01-01 00:00:00.123`: no fraction when it is zero, no trailing zeros. */
+  def timestamp(out: Bytes, micros: Long, separator: Char): Unit = {
+    val days = Math.floorDiv(micros, Day)
+    val rest = Math.floorMod(micros, Day)
+    date(out, days.toInt)
+    out.put(separator)
+    val seconds = (rest / 1000000).toInt
+    out.padded(seconds / 3600, 2); out.put(':'); out.padded(seconds / 60 % 60, 2); out.put(':'); out.padded(seconds % 60, 2)
+    var fraction = (rest % 1000000).toInt
+    if (fraction != 0) {
+      out.put('.')
+      var width = 6
+      while (fraction % 10 == 0) { fraction /= 10; width -= 1 }
+      out.padded(fraction, width)
+    }
+  }
+
+  private def two(s: String, at: Int): Int = {
+    val a = s.charAt(at) - '0'
+    val b = s.charAt(at + 1) - '0'
+    if (a < 0 || a > 9 || b < 0 || b > 9) throw new IllegalArgumentException(s)
+    a * 10 + b
+  }
+
+  private def expect(s: String, at: Int, c: Char): Unit = if (s.charAt(at) != c) throw new IllegalArgumentException(s)
+
+  def parseDate(s: String): Int = {
+    if (s.length != 10) throw new IllegalArgumentException(s)
+    LocalDate.parse(s).toEpochDay.toInt
+  }
+
+  /** Read `yyyy-MM-dd<separator>HH:mm:ss[.f{1,9}]`, with `Z` or `+hh[:mm]` when `zoned` (absent means UTC). */
+  def parseTimestamp(s: String, separator: Char, zoned: Boolean): Long = {
+    if (s.length < 19) throw new IllegalArgumentException(s)
+    expect(s, 4, '-'); expect(s, 7, '-'); expect(s, 10, separator); expect(s, 13, ':'); expect(s, 16, ':')
+    val date = LocalDate.of(two(s, 0) * 100 + two(s, 2), two(s, 5), two(s, 8))
+    val time = LocalTime.of(two(s, 11), two(s, 14), two(s, 17))
+    var at = 19
+    var fraction = 0L
+    if (at < s.length && s.charAt(at) == '.') {
+      at += 1
+      val start = at
+      while (at < s.length && Character.isDigit(s.charAt(at))) {
+        if (at - start < 6) fraction = fraction * 10 + (s.charAt(at) - '0')
+        at += 1
+      }
+      if (at == start || at - start > 9) throw new IllegalArgumentException(s)
+      var n = at - start
+      while (n < 6) { fraction *= 10; n += 1 }
+    }
+    val offset =
+      if (at == s.length) 0
+      else if (!zoned) throw new IllegalArgumentException(s)
+      else ZoneOffset.of(s.substring(at)).getTotalSeconds
+    (LocalDateTime.of(date, time).toEpochSecond(ZoneOffset.UTC) - offset) * 1000000L + fraction
+  }
+}

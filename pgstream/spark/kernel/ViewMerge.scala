@@ -1,0 +1,119 @@
+package org.apache.spark.sql.pgstream
+
+import java.io.ByteArrayInputStream
+import java.sql.Connection
+
+import org.postgresql.PGConnection
+
+/** The statements that bring a batch into a view's table; the caller holds the transaction. */
+class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
+  import ViewMerge.quote
+
+  private val names = layout.names.map(quote)
+  private val list = names.mkString(", ")
+  private val keys = layout.key.map(quote)
+  private val fresh = "pg_temp.pgstream_fresh"
+
+  /** The unlogged staging table for large batches, and the session's own small one. */
+  def prepare(): Unit = {
+    leftovers().foreach(t => run(s"DROP TABLE IF EXISTS pgstream_state.${quote(t)}"))
+    run(s"CREATE UNLOGGED TABLE IF NOT EXISTS ${target.staging} (LIKE ${target.table}${ViewMerge.HiddenColumns})")
+    run(s"TRUNCATE ${target.staging}")
+    if (layout.upsert)
+      run(s"CREATE TEMP TABLE pgstream_fresh (LIKE ${target.table}${ViewMerge.HiddenColumns}) ON COMMIT DELETE ROWS")
+    // Staging rows keep NULLs of a deleted key's other columns.
+    run(ViewMerge.dropNotNull(target.staging))
+    if (layout.upsert) run(ViewMerge.dropNotNull(fresh))
+  }
+
+  def drop(): Unit = run(s"DROP TABLE IF EXISTS ${target.staging}")
+
+  /** Staging tables of earlier starts: the same name with another attempt. A start that still lives is fenced. */
+  private def leftovers(): Seq[String] = {
+    val own = target.staging.stripPrefix("pgstream_state.\"").stripSuffix("\"")
+    val s = c.prepareStatement(
+      "SELECT tablename FROM pg_tables WHERE schemaname = 'pgstream_state' AND tablename <> ? AND tablename ~ ?")
+    try {
+      s.setString(1, own)
+      s.setString(2, "^" + java.util.regex.Pattern.compile("[^A-Za-z0-9_]").matcher(own.replaceAll("_\\d+$", "")).replaceAll(".") + "_[0-9]+$")
+      val r = s.executeQuery()
+      Iterator.continually(r).takeWhile(_.next()).map(_.getString(1)).toList
+    } finally s.close()
+  }
+
+  def run(parts: Seq[TaskRows]): Unit = {
+    val staged = parts.filter(_.staged)
+    val small = parts.filterNot(_.staged).filter(_.rows > 0)
+    if (!layout.upsert) append(small, staged) else upsert(small, staged, parts)
+    if (staged.nonEmpty) run(s"TRUNCATE ${target.staging}")
+  }
+
+  private def append(small: Seq[TaskRows], staged: Seq[TaskRows]): Unit = {
+    small.foreach(p => copy(target.table, names, p.copy))
+    if (staged.nonEmpty) run(s"INSERT INTO ${target.table} ($list) SELECT $list FROM ${target.staging}${own(staged)}")
+  }
+
+  private def upsert(small: Seq[TaskRows], staged: Seq[TaskRows], parts: Seq[TaskRows]): Unit = {
+    val from = if (staged.isEmpty) fresh else target.staging
+    run("SET LOCAL pgstream.attempt = '0'")
+    small.foreach(p => copy(from, names ++ ViewMerge.HiddenNames, p.copy))
+    val only = own(staged)
+    if (keys.isEmpty) single(from, only)
+    else {
+      // One task has already kept the last row of a key; between tasks the latest event time wins.
+      val order = if (layout.unique) "" else s" ORDER BY ${keys.mkString(", ")}, __time DESC NULLS LAST, __offset DESC NULLS LAST"
+      val on = if (layout.unique) "" else s"DISTINCT ON (${keys.mkString(", ")}) "
+      val last = s"(SELECT $on* FROM $from$only$order) s"
+      if (parts.exists(_.deletes > 0)) delete(last, parts.exists(_.nullKeyDeletes))
+      val sets = names.filterNot(keys.contains).map(n => s"$n = EXCLUDED.$n")
+      val action = if (sets.isEmpty) "NOTHING" else "UPDATE SET " + sets.mkString(", ")
+      run(s"INSERT INTO ${target.table} ($list) SELECT $list FROM $last WHERE NOT s.__delete " +
+        s"ON CONFLICT (${keys.mkString(", ")}) DO $action")
+    }
+  }
+
+  /** Staged rows of attempts that failed, or of a worker that died, are not ours. 0 marks the driver's. */
+  private def own(staged: Seq[TaskRows]): String =
+    if (staged.isEmpty) "" else s" WHERE __attempt IN (0, ${staged.map(_.attempt).mkString(", ")})"
+
+  /** `=` can use the index; rows with a NULL in the key need the slower comparison. */
+  private def delete(last: String, nulls: Boolean): Unit = {
+    val t = target.table
+    run(s"DELETE FROM $t t USING $last WHERE s.__delete AND " + keys.map(k => s"t.$k = s.$k").mkString(" AND "))
+    if (nulls)
+      run(s"DELETE FROM $t t USING $last WHERE s.__delete AND (" + keys.map(k => s"s.$k IS NULL").mkString(" OR ") +
+        ") AND " + keys.map(k => s"t.$k IS NOT DISTINCT FROM s.$k").mkString(" AND "))
+  }
+
+  /** A view of one row: an aggregate without GROUP BY. */
+  private def single(from: String, only: String): Unit = {
+    run(s"DELETE FROM ${target.table}")
+    run(s"INSERT INTO ${target.table} ($list) SELECT $list FROM " +
+      s"(SELECT * FROM $from$only ORDER BY __time DESC NULLS LAST, __offset DESC NULLS LAST LIMIT 1) s WHERE NOT s.__delete")
+  }
+
+  private def copy(table: String, columns: Seq[String], text: Array[Byte]): Unit =
+    c.unwrap(classOf[PGConnection]).getCopyAPI
+      .copyIn(s"COPY $table (${columns.mkString(", ")}) FROM STDIN", new ByteArrayInputStream(text))
+
+  private def run(sql: String): Unit = {
+    val s = c.createStatement()
+    try s.execute(sql)
+    finally s.close()
+  }
+}
+
+object ViewMerge {
+  val HiddenNames: Seq[String] = Seq("__delete", "__time", "__offset")
+
+  def quote(name: String): String = "\"" + name.replace("\"", "\"\"") + "\""
+
+  val HiddenColumns: String =
+    ", __delete boolean, __time timestamptz, __offset bigint, " +
+      "__attempt bigint DEFAULT current_setting('pgstream.attempt', true)::bigint"
+
+  def dropNotNull(table: String): String =
+    s"""DO $$$$ DECLARE n name; BEGIN
+       |FOR n IN SELECT attname FROM pg_attribute WHERE attrelid = '${table.replace("'", "''")}'::regclass AND attnum > 0 AND attnotnull
+       |LOOP EXECUTE format('ALTER TABLE ${table.replace("'", "''")} ALTER COLUMN %I DROP NOT NULL', n); END LOOP; END $$$$""".stripMargin
+}

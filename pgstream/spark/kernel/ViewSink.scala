@@ -1,0 +1,160 @@
+package org.apache.spark.sql.pgstream
+
+import java.io.ByteArrayOutputStream
+import java.sql.{Connection, DriverManager}
+
+import org.postgresql.PGConnection
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.types.StructType
+
+import Json.Node
+
+/** Where a view's state is: JDBC address and names, quoted for PostgreSQL. */
+case class ViewTarget(url: String, user: String, password: String, table: String, staging: String) {
+  def connect(): Connection = {
+    val p = new java.util.Properties
+    if (user.nonEmpty) p.setProperty("user", user)
+    if (password.nonEmpty) p.setProperty("password", password)
+    p.setProperty("ApplicationName", "pgstream worker")
+    p.setProperty("tcpKeepAlive", "true")
+    Class.forName("org.postgresql.Driver")
+    DriverManager.getConnection(url, p)
+  }
+}
+
+/**
+ * A materialized view, exactly once.
+ *
+ * A small batch is collected as COPY text and written by the driver; a task with much text COPYs it into an unlogged
+ * staging table itself, tagged with its attempt, and only the attempts that succeeded are merged. Then one transaction:
+ * the ledger row locked and looked at, rows merged, ledger advanced.
+ */
+class ViewSink(config: String) extends BatchSink {
+  private val c = Json.read(config)
+  private val query = c.str("query")
+  private val attempt = c.get("attempt").asInt
+  private val upsert = c.str("mode") == "upsert"
+  private val key = c.strings("key")
+  private val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), c.str("staging"))
+  private var connection: Connection = _
+  private var merge: ViewMerge = _
+
+  override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
+    val layout = ViewLayout(schema, key, upsert)
+    val where = target
+    val parts = rows.sparkContext.runJob(rows, (it: Iterator[InternalRow]) => ViewSink.render(it, layout, where))
+    rowsOut = parts.map(_.rows).sum
+    try commit(batch, layout, parts.toSeq)
+    catch { case e: Throwable => disconnect(); throw e }
+  }
+
+  private def open(layout: ViewLayout): Unit =
+    if (connection == null) {
+      connection = target.connect()
+      connection.setAutoCommit(false)
+      merge = new ViewMerge(connection, target, layout)
+      merge.prepare()
+      connection.commit()
+    }
+
+  private def commit(batch: Long, layout: ViewLayout, parts: Seq[TaskRows]): Unit = synchronized {
+    open(layout)
+    val ledger = new Ledger(connection, query, attempt)
+    if (ledger.isNew(batch)) {
+      if (parts.exists(_.rows > 0)) merge.run(parts)
+      ledger.advance(batch)
+    }
+    connection.commit()
+  }
+
+  private def disconnect(): Unit = {
+    val c = connection
+    connection = null
+    if (c != null)
+      try c.close()
+      catch { case _: java.sql.SQLException => () }
+  }
+
+  /** At the query's end the staging table goes; one that a killed worker left is dropped by the next start. */
+  override def close(): Unit = synchronized {
+    try
+      if (connection != null) { connection.rollback(); merge.drop(); connection.commit() }
+    catch { case _: java.sql.SQLException => () }
+    disconnect()
+  }
+}
+
+object ViewSink {
+  private val Large = 8L << 20
+
+  private[pgstream] def render(rows: Iterator[InternalRow], layout: ViewLayout, target: ViewTarget): TaskRows = {
+    val out = new ViewRows(layout)
+    // Not Spark's attempt number: that of a dead worker's task may come again.
+    val attempt = java.util.concurrent.ThreadLocalRandom.current().nextLong(1L, Long.MaxValue)
+    var staging: Connection = null
+    try {
+      while (rows.hasNext) {
+        out.add(rows.next())
+        if (out.size > Large) {
+          if (staging == null) staging = tagged(target, attempt)
+          stage(staging, target, layout, out)
+        }
+      }
+      if (staging != null) stage(staging, target, layout, out)
+    } finally if (staging != null) staging.close()
+    val text = new ByteArrayOutputStream(out.size.toInt)
+    if (staging == null) out.take(text)
+    TaskRows(text.toByteArray, out.rows, out.deletes, out.nullKeyDeletes, staging != null, attempt)
+  }
+
+  /** A connection whose rows in the staging table carry the attempt: the column's default reads the setting. */
+  private def tagged(target: ViewTarget, attempt: Long): Connection = {
+    val c = target.connect()
+    c.setAutoCommit(true)
+    val s = c.createStatement()
+    try s.execute(s"SET pgstream.attempt = '$attempt'")
+    finally s.close()
+    c
+  }
+
+  private def stage(c: Connection, target: ViewTarget, layout: ViewLayout, out: ViewRows): Unit = {
+    val text = new ByteArrayOutputStream(out.size.toInt)
+    out.take(text)
+    val copy = c.unwrap(classOf[PGConnection]).getCopyAPI
+    val names = layout.names.map(ViewMerge.quote) ++ (if (layout.upsert) ViewMerge.HiddenNames else Nil)
+    copy.copyIn(s"COPY ${target.staging} (${names.mkString(", ")}) FROM STDIN", new java.io.ByteArrayInputStream(text.toByteArray))
+  }
+}
+
+/** The row of `pgstream_state.ledger` that says which batch of a query is in, and which attempt may write. */
+class Ledger(c: Connection, query: String, attempt: Int) {
+  def isNew(batch: Long): Boolean = {
+    val s = c.prepareStatement("SELECT batch, attempt FROM pgstream_state.ledger WHERE query = ?::uuid FOR UPDATE")
+    try {
+      s.setString(1, query)
+      val r = s.executeQuery()
+      if (!r.next()) {
+        insert()
+        true
+      } else {
+        if (r.getInt(2) > attempt) throw new FencedException(query, attempt, r.getInt(2))
+        val last = r.getLong(1)
+        r.wasNull() || last < batch
+      }
+    } finally s.close()
+  }
+
+  private def insert(): Unit = {
+    val s = c.prepareStatement("INSERT INTO pgstream_state.ledger (query, batch, attempt) VALUES (?::uuid, -1, ?)")
+    try { s.setString(1, query); s.setInt(2, attempt); s.executeUpdate() }
+    finally s.close()
+  }
+
+  def advance(batch: Long): Unit = {
+    val s = c.prepareStatement("UPDATE pgstream_state.ledger SET batch = ?, attempt = ? WHERE query = ?::uuid")
+    try { s.setLong(1, batch); s.setInt(2, attempt); s.setString(3, query); s.executeUpdate() }
+    finally s.close()
+  }
+}

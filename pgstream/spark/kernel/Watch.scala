@@ -1,0 +1,93 @@
+package org.apache.spark.sql.pgstream
+
+import java.util.concurrent.{ConcurrentHashMap, LinkedBlockingQueue, TimeUnit}
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.streaming.{StreamingQuery, StreamingQueryListener, StreamingQueryProgress}
+import org.apache.spark.sql.streaming.StreamingQueryListener._
+import org.apache.spark.util.LongAccumulator
+
+/** A query that runs, and what its progress is told with. */
+class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: LongAccumulator) {
+  @volatile var stream: StreamingQuery = _
+  @volatile var progress: StreamingQueryProgress = _
+  @volatile var finished = false
+  val toldLock = new Object
+  var toldBatch = -1L
+  var toldAt = 0L
+}
+
+/**
+ * What happens in the JVM, in one queue that Python drains by one blocking call: rows, progress, ends.
+ *
+ * Progress is told at most once a second per query, and once more before its end.
+ */
+object Watch {
+  private val runs = new ConcurrentHashMap[String, Run]
+  private val outbox = new LinkedBlockingQueue[String]
+
+  def add(run: Run): Unit = runs.put(run.query, run)
+  def find(query: String): Option[Run] = Option(runs.get(query))
+  def active: Seq[Run] = runs.values.asScala.toSeq
+
+  def rows(query: String, rows: Array[String]): Unit =
+    outbox.put(rows.mkString(s"""{"type":"rows","query":"$query","rows":[""", ",", "]}"))
+
+  /** LIMIT is reached: end the stream from another thread, it cannot stop itself. */
+  def finish(query: String): Unit =
+    find(query).foreach { run =>
+      if (!run.finished) {
+        run.finished = true
+        // `Kernel.start` holds the run until it knows the stream.
+        val t = new Thread(() => run.synchronized(run.stream).stop(), s"finish $query")
+        t.setDaemon(true)
+        t.start()
+      }
+    }
+
+  def drop(query: String): Unit = Option(runs.remove(query)).foreach(_ => Sinks.remove(query))
+
+  private[pgstream] def onProgress(p: StreamingQueryProgress): Unit =
+    find(p.name.takeWhile(_ != ':')).foreach(_.progress = p)
+
+  private[pgstream] def onTerminated(runId: java.util.UUID): Unit = synchronized {
+    active.find(r => r.stream != null && r.stream.runId == runId).foreach { run =>
+      tell(run)
+      runs.remove(run.query, run)
+      Sinks.remove(run.query)
+      val failure = if (run.finished) None else run.stream.exception
+      outbox.put(Json.text(Events.ended(run, failure)))
+    }
+  }
+
+  private def tell(run: Run): Unit = run.toldLock.synchronized {
+    val p = run.progress
+    if (p != null && p.batchId != run.toldBatch) {
+      run.toldBatch = p.batchId
+      run.toldAt = System.currentTimeMillis()
+      outbox.put(Json.text(Events.progress(run, p)))
+    }
+  }
+
+  /** Events as a JSON array; waits up to `ms` for the first. */
+  def poll(ms: Long): String = {
+    val now = System.currentTimeMillis()
+    active.foreach(r => if (now - r.toldAt >= 1000) tell(r))
+    val first = outbox.poll(ms, TimeUnit.MILLISECONDS)
+    if (first == null) "[]"
+    else {
+      val more = new java.util.ArrayList[String]
+      more.add(first)
+      outbox.drainTo(more, 200)
+      more.asScala.mkString("[", ",", "]")
+    }
+  }
+}
+
+/** Named by `spark.sql.streaming.streamingQueryListeners`: every session has it. */
+class WatchListener extends StreamingQueryListener {
+  override def onQueryStarted(e: QueryStartedEvent): Unit = ()
+  override def onQueryProgress(e: QueryProgressEvent): Unit = if (e.progress.name != null) Watch.onProgress(e.progress)
+  override def onQueryTerminated(e: QueryTerminatedEvent): Unit = Watch.onTerminated(e.runId)
+}

@@ -1,0 +1,78 @@
+"""Compile the Scala operators into one jar, kept in the cache folder under the hash of all that went into it.
+
+Owns: when to compile, and that two processes compiling at once do not break each other (each works aside; the last move
+into place is atomic and both results are alike).
+Must not know: Spark sessions. The Scala compiler is the one inside PySpark's own jars; a JDK is not needed.
+Start reading at ``kernel_jar``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from pgstream.errors import EngineUnavailable
+
+log = structlog.get_logger(__name__)
+
+SOURCES = Path(__file__).parent
+
+
+def sources() -> list[Path]:
+    """The Scala files, in a fixed order."""
+    return sorted(SOURCES.glob("*.scala"))
+
+
+def fingerprint(files: Sequence[Path], libraries: Sequence[Path], version: str) -> str:
+    """Hash of the sources' content, the libraries' names and the version of Spark."""
+    h = hashlib.sha256(version.encode())
+    for name in sorted(p.name for p in libraries):
+        h.update(b"\0" + name.encode())
+    for file in files:
+        h.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
+    return h.hexdigest()[:20]
+
+
+def kernel_jar(java: str, spark_jars: Path, libraries: Sequence[Path], cache: Path, version: str) -> Path:
+    """The jar of the operators, compiled when the cache does not hold it (some 8 seconds)."""
+    files = sources()
+    target = cache / f"pgstream-kernel-{fingerprint(files, libraries, version)}.jar"
+    if target.exists():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    log.info("compiling operators", jar=target.name)
+    aside = Path(tempfile.mkdtemp(prefix=".kernel-", dir=cache))
+    try:
+        classes = aside / "classes"
+        classes.mkdir()
+        _compile(java, [str(spark_jars / "*"), *map(str, libraries)], files, classes)
+        jar = aside / "kernel.jar"
+        _pack(classes, jar)
+        os.replace(jar, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def _compile(java: str, class_path: Sequence[str], files: Sequence[Path], out: Path) -> None:
+    command = [java, "-Xss8m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", os.pathsep.join(class_path),
+               "scala.tools.nsc.Main", "-usejavacp", "-d", str(out), *map(str, files)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        log.error("operators do not compile", output=done.stdout[-4000:] + done.stderr[-4000:])
+        raise EngineUnavailable(why="its operators could not be compiled")
+
+
+def _pack(classes: Path, jar: Path) -> None:
+    with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as z:
+        for file in sorted(p for p in classes.rglob("*") if p.is_file()):
+            # A fixed time: the same classes make the same bytes.
+            z.writestr(zipfile.ZipInfo(str(file.relative_to(classes)), (1980, 1, 1, 0, 0, 0)), file.read_bytes())

@@ -1,0 +1,123 @@
+"""One running query: from ``Start`` to a stream in the JVM, and on to its end.
+
+Owns: compiling and starting, the temporary checkpoint of an interactive query, the second run that writes what came
+before a bad record. Must not know: the channel, other queries. Start reading at ``RunningQuery.begin``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+from pgstream.engine.channel import Fault, Start
+from pgstream.names import quote_always
+from pgstream.planner.plan import KafkaSink, Plan, ResultSink, ViewSink, load, sources
+from pgstream.spark import checkpoints, faults
+from pgstream.spark.compile import Compiled, Compiler
+from pgstream.spark.sources import Sources, face
+
+STOP_GRACE_MS = 3000
+
+
+class RunningQuery:
+    """``lock`` is held while the query starts, so that its end is not told before its beginning."""
+
+    def __init__(self, spark: SparkSession, start: Start, folder: Path, trigger_ms: int) -> None:
+        self.start = start
+        self.plan: Plan = load(start.plan)
+        self.lock = threading.Lock()
+        self.trigger_ms = trigger_ms
+        self.temporary = start.checkpoint is None
+        self.checkpoint = start.checkpoint or str(folder / "interactive" / f"{start.query}-{start.attempt}")
+        self.spark = spark
+        self.forget = False
+        self.limits: dict[str, dict[int, int]] = {}
+        jvm: Any = spark._jvm
+        self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
+
+    def begin(self) -> None:
+        """Compile the plan and start its stream. Errors: Refused, PgStreamError, Py4J's and Spark's."""
+        checkpoints.repair(self.checkpoint)
+        self._run(fail_after=None)
+
+    def _run(self, fail_after: Mapping[str, Any] | None) -> None:
+        session = self.spark.newSession()
+        for name, value in self.start.settings.items():
+            session.conf.set(name, value)
+        reader = Sources(session, self.start.stores, self.limits)
+        compiled = Compiler(session, reader.read).compile(self.plan)
+        sink = self.sink(compiled)
+        if fail_after is not None:
+            sink["fail_after"] = json.dumps({k: fail_after[k] for k in ("topic", "partition", "offset", "reason")})
+        self.kernel.start(compiled.step.df._jdf, reader.bad, json.dumps(sink))
+
+    def again(self, chain: Sequence[Mapping[str, Any]]) -> bool:
+        """After a bad record: run the same batch once more up to that record, then fail. False: let it fail now."""
+        bad = next((link for link in chain if "reason" in link), None)
+        if bad is None:
+            return False
+        known = self.limits.setdefault(str(bad["topic"]), {})
+        if known.get(int(bad["partition"]), -1) == int(bad["offset"]):
+            return False
+        known[int(bad["partition"])] = int(bad["offset"])
+        self._run(fail_after=bad)
+        return True
+
+    def end(self) -> None:
+        """End the stream after its running batch if that ends soon; what it does then is told by an event."""
+        self.kernel.stop(self.start.query, STOP_GRACE_MS)
+
+    def clean(self) -> None:
+        """Remove the checkpoint of an interactive query, or of one that is forgotten."""
+        self.kernel.forget(self.start.query)
+        if self.forget or self.temporary:
+            self.kernel.remove(self.checkpoint)
+
+    def fault(self, chain: Sequence[Mapping[str, Any]]) -> Fault:
+        first = next(iter(sources(self.plan.root)), None)
+        return faults.from_chain(chain, first.store if first else "")
+
+    def sink(self, compiled: Compiled) -> dict[str, Any]:
+        """What the kernel is told about the sink."""
+        sink = self.plan.sink
+        common = {"query": self.start.query, "attempt": self.start.attempt, "checkpoint": self.checkpoint,
+                  "output_mode": compiled.output_mode, "trigger_ms": self.trigger_ms}  # fmt: skip
+        match sink:
+            case ViewSink():
+                return common | self._view(sink)
+            case KafkaSink():
+                return common | self._kafka(sink, compiled)
+            case ResultSink():
+                return common | {"type": "result", "limit": sink.limit}
+
+    def _view(self, sink: ViewSink) -> dict[str, Any]:
+        staging = f"{sink.table.replace('v_', 's_', 1)}_{self.start.attempt}"
+        return {"type": "view", "mode": sink.mode, "key": sink.key, **jdbc(self.start.databases[sink.database]),
+                "table": f"pgstream_state.{quote_always(sink.table)}",
+                "staging": f"pgstream_state.{quote_always(staging)}"}  # fmt: skip
+
+    def _kafka(self, sink: KafkaSink, compiled: Compiled) -> dict[str, Any]:
+        access = self.start.stores[sink.store]
+        # Source rows keep the order of their partition; results of operators are put in event-time order.
+        order = "all" if compiled.step.stateful else "source" if compiled.step.upsert else "runs"
+        return {"type": "kafka", "topic": sink.entity, "mode": sink.mode, "order": order,
+                "value_format": sink.value_format.lower(), "columns": sink.columns,
+                "key_format": sink.key_format.lower() if sink.key_format else None, "key_columns": sink.key_columns,
+                "timestamp_format": sink.timestamp_format.lower(),
+                "properties": face(access.type).producer(access.options, sink.options)}  # fmt: skip
+
+
+def jdbc(url: str) -> dict[str, str]:
+    """A libpq connection URL as JDBC's URL, user and password."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    address = f"jdbc:postgresql://{host}:{parts.port or 5432}{parts.path}"
+    # reWriteBatchedInserts is not needed: rows come by COPY.
+    query = f"?{parts.query}" if parts.query else ""
+    return {"url": address + query, "user": unquote(parts.username or ""), "password": unquote(parts.password or "")}

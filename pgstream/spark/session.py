@@ -1,0 +1,69 @@
+"""The Spark session of the worker, with the settings that were measured.
+
+Owns: every Spark setting and why it stands. A query's own settings (shuffle partitions) come with ``Start``.
+Must not know: the JVM's flags (``jvm.py``), queries. Start reading at ``SETTINGS``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pgstream.spark.settings import Settings
+
+_KERNEL = "org.apache.spark.sql.pgstream"
+_STATE = "spark.sql.streaming.stateStore"
+
+SETTINGS: dict[str, str] = {
+    # No web server, no event log, no progress console: nobody looks, and each costs start-up or every batch.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eventLog.enabled": "false",
+    # FIFO starves the 25th windowed query on two cores.
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    # The planner writes out the semantics of the language; Spark's ANSI errors are not those.
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    # A batch is small and comes again: re-planning it at run time costs more than it gains.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_KERNEL}.CheckpointFiles",
+    "spark.hadoop.fs.file.impl": f"{_KERNEL}.LocalFiles",
+    # Our manager syncs what it writes; a second file with a checksum beside each would double the writes.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
+    f"{_STATE}.rocksdb.maxMemoryUsageMB": "256",
+    # Counting keys means a read before every write.
+    f"{_STATE}.rocksdb.trackTotalNumberOfRows": "true",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.streamingQueryListeners": f"{_KERNEL}.WatchListener",
+    "spark.sql.streaming.stopTimeout": "10s",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.cleaner.periodicGC.interval": "10min",
+    "spark.port.maxRetries": "100",
+    "spark.log.structuredLogging.enabled": "false",
+}
+
+
+def open_session(settings: Settings, folder: Path) -> SparkSession:
+    """The session on the JVM that ``jvm.launch`` started."""
+    builder: Any = SparkSession.builder
+    builder = builder.master(settings.master).appName("pgstream")
+    cores = os.cpu_count() or 2
+    own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse"),
+           "spark.sql.shuffle.partitions": str(cores)}  # fmt: skip
+    if settings.master.startswith("local"):
+        own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for name, value in (SETTINGS | own).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,42 @@
+"""The worker's own settings, handed over by the engine as JSON in the environment variable ``PGSTREAM_WORKER``.
+
+Owns: their names and defaults. Secrets never stand here: they travel in ``Start``.
+Must not know: ``pgstream.config``; a worker may run on another machine than the server.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """``java``: the executable. ``jars``: connector jars. ``memory_mb``: heap of the Spark driver.
+
+    ``checkpoints``: folder or URL that the server builds checkpoint paths under; unused for interactive queries.
+    """
+
+    java: str = "java"
+    jars: list[str] = []
+    master: str = "local[*]"
+    memory_mb: int = 1024
+    cache_dir: str = ""
+    checkpoints: str = ""
+    fast_start: bool = False
+    trigger_ms: int = 100
+    log_level: str = "info"
+
+    @property
+    def cache(self) -> Path:
+        return Path(self.cache_dir) if self.cache_dir else Path.home() / ".cache" / "pgstream"
+
+
+def load(text: str) -> Settings:
+    """Read the settings; unknown names are ignored, so that a newer server can start an older worker."""
+    return msgspec.json.decode(text or "{}", type=Settings)
+
+
+def from_environment() -> Settings:
+    return load(os.environ.get("PGSTREAM_WORKER", ""))

@@ -1,0 +1,90 @@
+"""Sources of a plan: raw records of a store, decoded into rows with their hidden columns.
+
+Owns: the configuration of the kernel's ``RecordDecoder``, which store's face reads a source.
+Must not know: what is done with the rows. Start reading at ``Sources.read``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from pgstream import types
+from pgstream.engine.channel import StoreAccess
+from pgstream.names import quote_spark
+from pgstream.planner.plan import Source
+
+Limits = Mapping[str, Mapping[int, int]]
+
+
+def face(store_type: str) -> Any:
+    """A store type's face in the worker: class ``…Streams`` of ``pgstream.stores.<type>.spark``."""
+    from pgstream.stores import find
+
+    module, _, name = find(store_type).spark.partition(":")
+    return getattr(importlib.import_module(module), name)()
+
+
+class Sources:
+    """Reads sources. Without ``stores`` the records are empty stand-ins, which is enough for the analyzer.
+
+    ``limits`` maps topic → partition → the offset of a known bad record that ends what is read.
+    """
+
+    def __init__(self, spark: SparkSession, stores: Mapping[str, StoreAccess] | None, limits: Limits) -> None:
+        self.spark, self.stores, self.limits = spark, stores, limits
+        jvm: Any = spark._jvm
+        self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
+        self.bad = self.kernel.counter(spark.range(0)._jdf, "bad records")
+
+    def read(self, source: Source) -> DataFrame:
+        raw = self._stand_in() if self.stores is None else self._records(source)
+        decoded = DataFrame(self.kernel.decode(raw._jdf, json.dumps(self.decoder(source)), self.bad), self.spark)
+        wanted = ["r.*", "__partition", "__offset"]
+        if source.wants:
+            wanted.append("key AS __key")
+        return decoded.where("r IS NOT NULL").selectExpr(*wanted)
+
+    def _records(self, source: Source) -> DataFrame:
+        assert self.stores is not None
+        access = self.stores[source.store]
+        return face(access.type).read(self.spark, source, access)
+
+    def _stand_in(self) -> DataFrame:
+        empty = self.spark.readStream.format("rate").load()
+        nothing = fn.lit(None)
+        return empty.select(nothing.cast("binary").alias("key"), nothing.cast("binary").alias("value"),
+                            fn.col("timestamp").alias("__time"), fn.lit(0).alias("__partition"),
+                            fn.col("value").alias("__offset"))  # fmt: skip
+
+    def decoder(self, source: Source) -> dict[str, Any]:
+        """What ``RecordDecoder`` is told."""
+        config: dict[str, Any] = {
+            "columns": ddl(source),
+            "kind": source.kind,
+            "topic": source.entity,
+            "value_format": source.value_format.lower(),
+            "timestamp": source.timestamp,
+            "timestamp_format": source.timestamp_format.lower(),
+            "watermark": source.watermark,
+            "on_bad_record": source.on_bad_record,
+            "primary_key": source.primary_key,
+            "key_format": source.key_format.lower() if source.key_format else None,
+            "key_type": types.parse(source.key_type).spark if source.key_type else None,
+            "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},
+        }
+        if source.on_bad_record == "log" and self.stores is not None:
+            access = self.stores[source.bad_record_store or source.store]
+            properties = face(access.type).producer(access.options, {})
+            config["log"] = json.dumps({"topic": source.bad_record_topic, "properties": properties})
+        return config
+
+
+def ddl(source: Source) -> str:
+    """The declared columns as Spark's DDL text."""
+    return ", ".join(f"{quote_spark(c.name)} {types.parse(c.type).spark}" for c in source.columns)

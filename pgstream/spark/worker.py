@@ -1,0 +1,253 @@
+"""The worker: takes requests from the channel, runs queries, tells what happens.
+
+Owns: the threads of the process and the table of running queries; one query's failure touches no other.
+Must not know: SQL text, the catalogue, clients. Start reading at ``Worker.run``.
+
+Threads: the channel's reader; the main thread, which launches the JVM (the kernel of Linux ties the JVM's life to that
+thread) and hands requests out; a few job threads, on which requests of one query run in their order; one that waits in
+the JVM for events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pgstream.engine.channel import (
+    Analyze,
+    Analyzed,
+    Ended,
+    Failed,
+    Fault,
+    More,
+    Ready,
+    Request,
+    Rows,
+    Running,
+    Shutdown,
+    Start,
+    Stop,
+)
+from pgstream.errors import PgStreamError
+from pgstream.planner.plan import load, sources
+from pgstream.spark import events, faults, jvm
+from pgstream.spark.channel import Channel
+from pgstream.spark.compile import Compiler, Refused, columns
+from pgstream.spark.query import RunningQuery
+from pgstream.spark.session import open_session
+from pgstream.spark.settings import Settings
+from pgstream.spark.sources import Sources
+
+log = structlog.get_logger(__name__)
+
+_PREFIX = "pgstream-worker-"
+_POLL_MS = 500
+_JOBS = 8
+
+
+class Worker:
+    """One pool's process."""
+
+    def __init__(self, connection: socket.socket, settings: Settings) -> None:
+        self.settings = settings
+        self.channel = Channel(connection, self.die)
+        self.folder = _own_folder()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.queries: dict[str, RunningQuery] = {}
+        self.jobs = ThreadPoolExecutor(_JOBS, thread_name_prefix="job")
+        self.last: dict[str, Future[None]] = {}
+        self.spark: SparkSession
+
+    def run(self) -> None:
+        """Serve until Shutdown. The end of the channel, or of the JVM, ends the process from its own thread."""
+        self.channel.start()
+        self.process = jvm.launch(self.settings, self.folder)
+        threading.Thread(target=self._guard, name="guard", daemon=True).start()
+        self.spark = open_session(self.settings, self.folder)
+        self.kernel: Any = self.spark._jvm.org.apache.spark.sql.pgstream.Kernel
+        threading.Thread(target=self._tell, name="events", daemon=True).start()
+        java = str(self.spark._jvm.System.getProperty("java.version"))
+        log.info("spark session ready", spark=pyspark.__version__, java=java, python=platform.python_version())
+        self.channel.send(Ready(pyspark.__version__, java, os.getpid()))
+        while True:
+            request = self.channel.requests.get()
+            if isinstance(request, Shutdown):
+                self.shutdown()
+            self.hand_out(request)
+
+    def hand_out(self, request: Request) -> None:
+        """Run a request on a job thread, after those of the same query before it."""
+        match request:
+            case Analyze():
+                self.jobs.submit(self._edge, lambda: self.analyze(request))
+            case Start():
+                self.after(request.query, lambda: self.start(request))
+            case Stop():
+                self.after(request.query, lambda: self.stop(request))
+            case More():
+                self.after(request.query, lambda: self.kernel.more(request.query, request.rows))
+
+    def after(self, query: str, job: Callable[[], None]) -> None:
+        before = self.last.get(query)
+
+        def run() -> None:
+            if before is not None:
+                wait([before])
+            self._edge(job)
+
+        self.last[query] = self.jobs.submit(run)
+        for done in [q for q, f in self.last.items() if f.done() and q not in self.queries]:
+            del self.last[done]
+
+    def _edge(self, job: Callable[[], None]) -> None:
+        """A job's failure is logged and ends there."""
+        try:
+            job()
+        except Exception:
+            log.exception("request failed")
+
+    # Requests
+
+    def analyze(self, request: Analyze) -> None:
+        try:
+            plan = load(request.plan)
+            session = self.spark.newSession()
+            compiled = Compiler(session, Sources(session, None, {}).read).compile(plan)
+            self.channel.send(Analyzed(request.id, columns(compiled.step)))
+        except Exception as e:
+            self.channel.send(Failed(request.id, self._fault(e)))
+
+    def start(self, request: Start) -> None:
+        old = self.queries.get(request.query)
+        if old is not None:
+            old.end()
+        try:
+            query = RunningQuery(self.spark, request, self.folder, self.settings.trigger_ms)
+            with query.lock:
+                self.queries[request.query] = query
+                query.begin()
+                self.channel.send(Running(request.query, request.attempt))
+            log.info("query started", query_id=request.query, attempt=request.attempt)
+        except Exception as e:
+            self.queries.pop(request.query, None)
+            fault = self._fault(e)
+            log.warning("query not started", query_id=request.query, error=fault.message)
+            self.channel.send(Ended(request.query, request.attempt, fault))
+
+    def stop(self, request: Stop) -> None:
+        query = self.queries.get(request.query)
+        if query is None:
+            self.channel.send(Ended(request.query, 0))
+            return
+        query.forget = request.forget
+        query.end()
+
+    def _fault(self, e: Exception) -> Fault:
+        match e:
+            case Refused():
+                return e.fault
+            case PgStreamError():
+                return faults.fault("user", e)
+            case PySparkException():
+                return faults.from_analysis(e.getCondition(), e.getMessage() or str(e))
+            case _:
+                log.error("unexpected failure", exc_info=e)
+                return Fault("engine", "XX000", f"the query could not be started: {faults.sentence(str(e))[:500]}")
+
+    # Events
+
+    def _tell(self) -> None:
+        while True:
+            try:
+                told = json.loads(self.kernel.poll(_POLL_MS))
+            except (Py4JError, OSError):
+                self.die()
+            for event in told:
+                self._edge(lambda event=event: self._one(event))  # type: ignore[misc]
+
+    def _one(self, event: Mapping[str, Any]) -> None:
+        query = self.queries.get(event["query"])
+        if query is None:
+            return
+        match event["type"]:
+            case "rows":
+                self.channel.send(Rows(event["query"], event["rows"]))
+            case "progress":
+                self.channel.send(events.progress(event, sources(query.plan.root)))
+            case "ended":
+                self.jobs.submit(self._edge, lambda: self.ended(query, event))
+
+    def ended(self, query: RunningQuery, event: Mapping[str, Any]) -> None:
+        chain = [] if event["asked"] else event["chain"]
+        with query.lock:
+            if query.start.attempt != event["attempt"]:
+                return
+            if chain and query.again(chain):
+                return
+        if self.queries.get(query.start.query) is query:
+            del self.queries[query.start.query]
+        fault = query.fault(chain) if chain else None
+        if fault is not None:
+            log.warning("query failed", query_id=query.start.query, kind=fault.kind, error=fault.message)
+        query.clean()
+        self.channel.send(Ended(query.start.query, query.start.attempt, fault))
+
+    # Ends
+
+    def shutdown(self) -> None:
+        """Stop every query after its running batch, then end."""
+        stops = [self.jobs.submit(self._edge, q.end) for q in list(self.queries.values())]
+        wait(stops, timeout=10)
+        self.die()
+
+    def _guard(self) -> None:
+        """The JVM's end is the worker's."""
+        assert self.process is not None
+        code = self.process.wait()
+        log.error("the JVM ended", code=code)
+        self.die(1)
+
+    def die(self, code: int = 0) -> None:
+        """End now, JVM included: state and sinks are safe at any moment."""
+        if self.process is not None:
+            with contextlib.suppress(OSError):
+                self.process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(code)
+
+
+def _own_folder() -> Path:
+    """A folder for temporary files, named after the process; those of dead workers are swept."""
+    base = Path(tempfile.gettempdir())
+    for other in base.glob(_PREFIX + "*"):
+        pid = other.name.removeprefix(_PREFIX).split("-")[0]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            shutil.rmtree(other, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=base))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
