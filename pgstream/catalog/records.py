@@ -150,3 +150,18 @@ class Snapshot:
         return re.compile(
             r"(?<![\w$])(?:" + "|".join(sorted(map(re.escape, names), key=len, reverse=True)) + r")(?![\w$])", re.I
         )
+
+    @cached_property
+    def _streaming(self) -> tuple[str, ...]:
+        return tuple({r.full.name.lower() for r in self.relations.values() if r.kind in ("stream", "changelog")})
+
+    def mentions(self, text: str) -> bool:
+        """Whether a stream's or changelog's name stands in a text at all. Asked for every SELECT that is relayed."""
+        if not self._streaming or self.pattern is None:
+            return False
+        # Few plain searches cost a tenth of the pattern's; with many names the pattern is the cheaper one.
+        if len(self._streaming) <= 50:
+            lowered = text.lower()
+            if not any(name in lowered for name in self._streaming):
+                return False
+        return self.pattern.search(text) is not None

@@ -1,0 +1,166 @@
+"""Statements: one module per kind of object, one class per statement, and finding the one that a text is.
+
+Owns: the registration of every statement, ``recognize`` and ``parse``.
+Must not know: grammar (each class's ``parse``), sessions, the wire.
+Start reading at ``STATEMENTS``; words that PostgreSQL has too are decided in ``shared.py``, planned statements are
+named in ``later.py``. How to add a statement: ``docs/howto/add_a_statement.md``.
+"""
+
+from __future__ import annotations
+
+from pgstream.catalog.records import Snapshot
+from pgstream.sql.cursor import Cursor
+from pgstream.sql.sniff import head
+from pgstream.statements import later
+from pgstream.statements.base import Session, Statement
+from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
+from pgstream.statements.databases import CreateDatabase, DropDatabase, ListDatabases
+from pgstream.statements.describe import DescribeStatement, as_form
+from pgstream.statements.entities import (
+    CreateEntity,
+    DescribeEntity,
+    DropEntity,
+    InsertIntoEntity,
+    ListEntities,
+    PrintEntity,
+)
+from pgstream.statements.heading import newer
+from pgstream.statements.insert import InsertInto
+from pgstream.statements.queries import DescribeQuery, ListQueries, RestartQuery, TerminateQuery
+from pgstream.statements.relations import (
+    DescribeChangelog,
+    DescribeChangelogColumns,
+    DescribeColumns,
+    DescribeMaterializedView,
+    DescribeMaterializedViewColumns,
+    DescribeRelation,
+    DescribeRelationColumns,
+    DescribeStream,
+    DescribeStreamColumns,
+    DropChangelog,
+    DropMaterializedView,
+    DropRelation,
+    DropStream,
+    DropTable,
+    DropView,
+    ListChangelogs,
+    ListMaterializedViews,
+    ListRelations,
+    ListStreams,
+)
+from pgstream.statements.schemas import CreateSchema, DropSchema, ListSchemas
+from pgstream.statements.select import SelectStream
+from pgstream.statements.shared import SHARED
+from pgstream.statements.stores import CreateStore, DescribeStore, DropStore, ListStores
+from pgstream.statements.streams import CreateChangelog, CreateStream
+from pgstream.statements.use import UseDatabase, UseSchema, UseStore
+
+# Every statement, sorted by its words.
+STATEMENTS: tuple[type[Statement], ...] = (
+    CreateChangelog,
+    CreateChangelogAs,
+    CreateDatabase,
+    CreateEntity,
+    CreateMaterializedViewAs,
+    CreateSchema,
+    CreateStore,
+    CreateStream,
+    CreateStreamAs,
+    DescribeStatement,
+    DescribeChangelog,
+    DescribeChangelogColumns,
+    DescribeColumns,
+    DescribeEntity,
+    DescribeMaterializedView,
+    DescribeMaterializedViewColumns,
+    DescribeQuery,
+    DescribeRelation,
+    DescribeRelationColumns,
+    DescribeStore,
+    DescribeStream,
+    DescribeStreamColumns,
+    DropChangelog,
+    DropDatabase,
+    DropEntity,
+    DropMaterializedView,
+    DropRelation,
+    DropSchema,
+    DropStore,
+    DropStream,
+    DropTable,
+    DropView,
+    InsertInto,
+    InsertIntoEntity,
+    ListChangelogs,
+    ListDatabases,
+    ListEntities,
+    ListMaterializedViews,
+    ListQueries,
+    ListRelations,
+    ListSchemas,
+    ListStores,
+    ListStreams,
+    PrintEntity,
+    RestartQuery,
+    SelectStream,
+    TerminateQuery,
+    UseDatabase,
+    UseSchema,
+    UseStore,
+)
+
+# Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
+_AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
+_SHARED_WORDS = (InsertInto, SelectStream, DropMaterializedView, DropTable, DropView, *_AS.values())
+_BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
+# First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
+_OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",
+                   "TERMINATE", "USE"))  # fmt: skip
+_FIRST = frozenset({w[0] for w in _BY_WORDS} | {w[0] for w in later.LATER} | set(SHARED) | _OURS | {"SHOW"})
+# INSERT INTO entity VALUES … writes PostgreSQL's table of that name.
+_NOT_A_NAME = frozenset(("VALUES", "SELECT", "DEFAULT", "OVERRIDING", "AS", "TABLE", "WITH"))
+
+
+def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    """The class of the statement that a text is; None when it is PostgreSQL's. Never raises."""
+    words = head(text)
+    if not words or words[0] not in _FIRST:
+        return None
+    found = _by_words(newer(words), text)
+    if found is not None:
+        return found
+    decide = SHARED.get(words[0])
+    if decide is not None and (found := decide(text, words, snapshot, session)) is not None:
+        return found
+    if later.find(words) is not None:
+        return later.Later
+    return later.Unknown if words[0] in _OURS else None
+
+
+def parse(text: str, cls: type[Statement]) -> Statement:
+    """The statement. ``cls`` is ``recognize``'s answer; error positions are offsets into ``text``."""
+    if cls in _AS and as_form(text):
+        cls = _AS[cls]
+    return cls.parse(Cursor(text))
+
+
+def _by_words(words: tuple[str, ...], text: str) -> type[Statement] | None:
+    for count in range(len(words), 0, -1):
+        found = _BY_WORDS.get(words[:count])
+        if found is None:
+            continue
+        if found is InsertIntoEntity and (words[3:4] == () or words[3] in _NOT_A_NAME) and not _quoted_entity(text):
+            return None
+        # A longer name of a planned statement wins: DESCRIBE QUERY STATE q, DESCRIBE SCHEMA s.
+        return later.Later if later.find(words) is not None and not _longer(found, words) else found
+    return None
+
+
+def _longer(found: type[Statement], words: tuple[str, ...]) -> bool:
+    return len(found.words) >= len((later.find(words) or "").split())
+
+
+def _quoted_entity(text: str) -> bool:
+    """INSERT INTO ENTITY "My topic" …: the head ends at the quoted name."""
+    after = text.upper().partition("ENTITY")[2] or text.upper().partition("TOPIC")[2]
+    return after.lstrip()[:1] in ('"', "`")

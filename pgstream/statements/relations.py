@@ -244,7 +244,7 @@ class DropRelation(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         found = places.relation(ctx, self.name, self.kind)
-        await ctx.catalog.drop_relation(found.full)
+        await ctx.catalog.drop_relation(found.full, at=self.name.at)
         full = str(found.full)
         row = ddl(found.kind, full, "DROP", found.full.path, f"relation {full} was dropped")
         return done(" ".join(self.words), row)

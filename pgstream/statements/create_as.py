@@ -1,0 +1,220 @@
+"""CREATE STREAM AS, CREATE CHANGELOG AS, CREATE MATERIALIZED VIEW AS: a relation and the query that writes it.
+
+Owns: the grammar, which kind of result each takes, and what the new relation is.
+Must not know: how a select is planned (``planner``) or a query started (``continuous``).
+Manual: "CREATE STREAM AS SELECT", "CREATE CHANGELOG AS SELECT", "CREATE MATERIALIZED VIEW AS".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from pgstream.catalog.records import ColumnRecord, RelationRecord
+from pgstream.errors import DuplicateColumn, InvalidStatement, NotYet, TypeMismatch
+from pgstream.names import FullName, Name, QName
+from pgstream.planner.plan import Expr, Project, ViewSink
+from pgstream.planner.select import Planned, plan_select
+from pgstream.properties import Options
+from pgstream.sql.cursor import Cursor
+from pgstream.sql.select import Select
+from pgstream.statements import continuous, declared, places, sinks
+from pgstream.statements.answers import ddl, done
+from pgstream.statements.base import DDL_ROW, Context, Result, Statement
+from pgstream.statements.continuous import VIEW, Prepared
+from pgstream.statements.explained import Explained, relation_facts
+from pgstream.statements.streams import already
+from pgstream.stores.spec import Can
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAs(Statement):
+    """What the three have in common."""
+
+    columns: ClassVar = DDL_ROW
+    kind: ClassVar[str] = ""
+
+    name: QName
+    if_not_exists: bool
+    given: Options
+    select: Select
+    partition_by: tuple[Name, ...]
+    query_with: Options
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        if_not_exists = c.accept("IF", "NOT", "EXISTS")
+        name = c.qname()
+        given = c.properties() if c.accept("WITH") else {}
+        c.expect("AS")
+        select = c.select()
+        if c.peek("PARTITION", "BY") and cls.kind != "stream":
+            raise InvalidStatement(
+                what=f"PARTITION BY cannot be used in {cls.tag}",
+                at=c.at,
+                hint="It sets the record key of a stream; a changelog's is its primary key.",
+            )
+        partition_by = c.partition_by()
+        query_with = c.query_with()
+        c.end()
+        return cls(name, if_not_exists, given, select, partition_by, query_with)
+
+    async def prepare(self, ctx: Context) -> Prepared:
+        """Everything checked and typed; no effects."""
+        raise NotImplementedError
+
+    async def execute(self, ctx: Context) -> Result:
+        full = places.new_relation(ctx, self.name)
+        if (full.database, full.schema, full.name) in ctx.catalog.snapshot.relations:
+            return already(ctx, self, full)
+        query = await continuous.begin(ctx, self.select.text, await self.prepare(ctx), self.name.at)
+        made = ddl(self.kind, str(full), "CREATE", full.path)
+        return done(self.tag, made, ddl("query", query.id, "CREATE", [query.id]))
+
+    async def explain(self, ctx: Context) -> Explained:
+        p = await self.prepare(ctx)
+        sources = tuple(relation_facts(s) for s in p.planned.sources)
+        return Explained(f"CREATE_{self.kind.upper()}_AS", relation_facts(p.into), sources=sources, plan=p.plan)
+
+    def _plan(self, ctx: Context, want: str) -> Planned:
+        session = ctx.session
+        return plan_select(self.select, ctx.catalog.snapshot, session.database, session.schema, want)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStreamAs(CreateAs):
+    """CREATE STREAM [IF NOT EXISTS] stream_name [WITH ( 'parameter' = value [, ...] )] AS select_statement
+    [PARTITION BY column [, ...]] [QUERY WITH ( 'parameter' = value [, ...] )];
+
+    Make a stream and a continuous query that writes it, exactly once. The topic is the lower-cased name in the
+    session's store, 'value.format' and the counts of partitions and replicas are the leftmost source's, unless given.
+    PARTITION BY makes the record key of these columns. Each record carries its row's event time as its timestamp.
+    The select must give a stream: a filter, a projection, an interval join. Other than the DDL form, the answer has
+    two rows: the stream, and the query with its id.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("CREATE", "STREAM")
+    tag: ClassVar[str] = "CREATE STREAM"
+    kind: ClassVar[str] = "stream"
+
+    async def prepare(self, ctx: Context) -> Prepared:
+        full = places.new_relation(ctx, self.name)
+        d = sinks.declare(ctx, self.given, self.name)
+        d.kind.require(Can.STREAM if self.kind == "stream" else Can.CHANGELOG, self.name.at)
+        planned = self._plan(ctx, self.kind)
+        sinks.check_kind(planned, self.kind, self.tag, self.select.at)
+        columns = await continuous.analyze(ctx, planned.root)
+        check_columns(columns, self.select.at)
+        key = self._key(planned)
+        d = sinks.settle(d, planned, columns, self.partition_by, key)
+        relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
+        options = continuous.query_options(self.query_with)
+        sink = sinks.kafka_sink(relation, d, planned.mode, [c.name for c in columns])
+        plan = continuous.plan(planned.root, sink, columns, options)
+        return Prepared(f"create_{self.kind}_as", plan, planned, options, relation, relation, d)
+
+    def _key(self, planned: Planned) -> tuple[str, ...]:
+        return ()
+
+
+class CreateChangelogAs(CreateStreamAs):
+    """CREATE CHANGELOG [IF NOT EXISTS] changelog_name [WITH ( 'parameter' = value [, ...] )] AS select_statement
+    [QUERY WITH ( 'parameter' = value [, ...] )];
+
+    Make a changelog and a continuous query that writes it, exactly once. Its primary key is the grouping columns
+    (with a window: its bounds too), or the source changelog's key; the record key carries it. The select must give a
+    changelog. Windowed results are written when the window is final; those of a plain GROUP BY at every change.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("CREATE", "CHANGELOG")
+    tag: ClassVar[str] = "CREATE CHANGELOG"
+    kind: ClassVar[str] = "changelog"
+
+    def _key(self, planned: Planned) -> tuple[str, ...]:
+        if not planned.key:
+            raise NotYet(
+                what="CREATE CHANGELOG AS of a select without a key",
+                at=self.select.at,
+                hint="Add GROUP BY, or use CREATE MATERIALIZED VIEW AS for a single row.",
+            )
+        return planned.key
+
+
+@dataclass(frozen=True, slots=True)
+class CreateMaterializedViewAs(CreateAs):
+    """CREATE MATERIALIZED VIEW [IF NOT EXISTS] view_name [WITH ( 'query.name' = name )] AS select_statement
+    [QUERY WITH ( 'parameter' = value [, ...] )];
+
+    Make a materialized view and a continuous query that keeps it, exactly once; any PostgreSQL client reads it as a
+    table. A select that gives a stream appends every row; one that gives a changelog keeps one row per key. A windowed
+    result may show running values before its window is final. Columns must be of primitive types.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("CREATE", "MATERIALIZED", "VIEW")
+    tag: ClassVar[str] = "CREATE MATERIALIZED VIEW"
+    kind: ClassVar[str] = "materialized_view"
+
+    async def prepare(self, ctx: Context) -> Prepared:
+        full = places.new_relation(ctx, self.name)
+        VIEW.check(self.given)
+        options = continuous.query_options(self.query_with, self.given.get("query.name"))
+        planned = self._plan(ctx, "view")
+        columns = await continuous.analyze(ctx, planned.root)
+        check_columns(columns, self.select.at)
+        for column in columns:
+            if not column.type.is_scalar:
+                raise TypeMismatch(
+                    what=f'column "{column.name}" of a materialized view cannot be of type {column.type}',
+                    at=_output_at(planned, column.name) or self.select.at,
+                    hint="Columns of a materialized view have primitive types; take the fields out with -> or [].",
+                )
+        relation = _relation(ctx, full, columns, kind=self.kind, d=None, key=planned.key)
+        table = ctx.catalog.state_table(relation.id)
+        key = list(planned.key) if planned.mode == "upsert" else []
+        sink = ViewSink(str(full), full.database, table, planned.mode, key)
+        plan = continuous.plan(planned.root, sink, columns, options)
+        return Prepared("create_materialized_view_as", plan, planned, options, relation, relation, None)
+
+
+def check_columns(columns: Sequence[ColumnRecord], at: int) -> None:
+    """Output names are unique."""
+    seen: set[str] = set()
+    for column in columns:
+        if column.name in seen:
+            raise DuplicateColumn(name=column.name, at=at, hint="Give each output column a name of its own with AS.")
+        seen.add(column.name)
+
+
+def output(planned: Planned) -> list[Expr]:
+    """The output expressions, where the plan ends in a projection."""
+    return planned.root.columns if isinstance(planned.root, Project) else []
+
+
+def _output_at(planned: Planned, name: str) -> int | None:
+    return next((e.at for e in output(planned) if e.name == name), None)
+
+
+def _relation(
+    ctx: Context,
+    full: FullName,
+    columns: tuple[ColumnRecord, ...],
+    *,
+    kind: str,
+    d: declared.Declared | None,
+    key: tuple[str, ...],
+) -> RelationRecord:
+    left_out = declared.excluded(d) if d is not None else ()
+    return RelationRecord(
+        id=str(uuid.uuid4()),
+        full=full,
+        kind=kind,
+        columns=tuple(replace(c, nullable=c.name not in key) for c in columns if c.name not in left_out),
+        owner=ctx.session.role,
+        primary_key=key,
+        store=d.store.name if d is not None else None,
+        entity=d.entity if d is not None else None,
+        properties=d.properties if d is not None else {},
+    )

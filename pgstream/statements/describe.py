@@ -1,0 +1,79 @@
+"""DESCRIBE <statement>: what a statement would do, without doing it.
+
+Owns: which statements can be described, and the answer. Must not know: how each is planned (``Explained``).
+Manual: "DESCRIBE <statement>".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self
+
+from pgstream.sql.cursor import Cursor
+from pgstream.statements import later
+from pgstream.statements.answers import json_text, listing
+from pgstream.statements.base import Column, Context, Result, Statement
+from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
+from pgstream.statements.explained import Explained, plan_text
+from pgstream.statements.insert import InsertInto
+from pgstream.statements.select import SelectStream
+from pgstream.statements.streams import CreateChangelog, CreateStream
+
+
+class Describable(Protocol):
+    """A statement that DESCRIBE can show."""
+
+    async def explain(self, ctx: Context) -> Explained:
+        """Check and plan it; nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeStatement(Statement):
+    """DESCRIBE statement;
+
+    Check and plan a statement without running it: CREATE STREAM, CREATE CHANGELOG, their AS forms, CREATE MATERIALIZED
+    VIEW AS, INSERT INTO, or an interactive SELECT. Info says as JSON what would be made (ddl), written (sink) and read
+    (sources). Plan shows the steps, the sink first; it is an addition of ours.
+    """
+
+    words: ClassVar = ("DESCRIBE",)
+    columns: ClassVar = (Column("Type"), Column("Info"), Column("Plan"))
+
+    statement: Describable
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect("DESCRIBE")
+        # Blanks instead of the word, so that positions stay those of the client's text.
+        return cls(_parse(Cursor(" " * c.at + c.text[c.at :])))
+
+    async def execute(self, ctx: Context) -> Result:
+        e = await self.statement.explain(ctx)
+        return listing(self.columns, [(e.kind, json_text(e.info), plan_text(e.plan) if e.plan is not None else None)])
+
+
+def as_form(text: str) -> bool:
+    """Whether CREATE STREAM or CREATE CHANGELOG has the AS form: what follows the name and its WITH decides."""
+    c = Cursor(text)
+    c.expect("CREATE")
+    _ = c.accept("STREAM") or c.accept("CHANGELOG")
+    c.accept("IF", "NOT", "EXISTS")
+    c.qname()
+    if c.accept("WITH"):
+        c.properties()
+    return c.peek("AS")
+
+
+def _parse(c: Cursor) -> Describable:
+    if c.peek("CREATE", "STREAM"):
+        return CreateStreamAs.parse(c) if as_form(c.text) else CreateStream.parse(c)
+    if c.peek("CREATE", "CHANGELOG"):
+        return CreateChangelogAs.parse(c) if as_form(c.text) else CreateChangelog.parse(c)
+    if c.peek("CREATE", "MATERIALIZED", "VIEW"):
+        return CreateMaterializedViewAs.parse(c)
+    if c.peek("INSERT", "INTO"):
+        return InsertInto.parse(c)
+    if c.peek("SELECT") or c.peek("WITH"):
+        return SelectStream.parse(c)
+    later.refuse(c.words(), c.at, within="DESCRIBE")
+    raise c.fault()

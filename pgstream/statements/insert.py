@@ -1,0 +1,185 @@
+"""INSERT INTO … SELECT: a continuous query into a relation that is there.
+
+Owns: the grammar, and how output columns fill the sink's: by position, as PostgreSQL does it (the manual is silent).
+Must not know: how a select is planned or a query started.
+Manual: "INSERT INTO". INSERT INTO of PostgreSQL's own tables never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from pgstream import types
+from pgstream.catalog.records import ColumnRecord, RelationRecord
+from pgstream.errors import InvalidStatement, NotYet, TypeMismatch, WrongKind
+from pgstream.names import Name, QName, quote_spark
+from pgstream.planner.plan import Expr, Project
+from pgstream.planner.select import Planned, plan_select
+from pgstream.properties import Options
+from pgstream.sql.cursor import Cursor
+from pgstream.sql.select import Select
+from pgstream.statements import continuous, places, sinks
+from pgstream.statements.answers import ddl, done
+from pgstream.statements.base import DDL_ROW, Context, Result, Statement
+from pgstream.statements.continuous import Prepared
+from pgstream.statements.create_as import output
+from pgstream.statements.declared import Declared
+from pgstream.statements.explained import Explained, relation_facts
+from pgstream.stores.spec import Can
+
+# A type takes values of the types to its left in its row without loss.
+_WIDENING = (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE"), ("VARBINARY", "BYTES"),
+             ("BYTES", "VARBINARY"))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class InsertInto(Statement):
+    """INSERT INTO relation_name select_statement [PARTITION BY column [, ...]]
+    [QUERY WITH ( 'parameter' = value [, ...] )];
+
+    Start a continuous query that writes into an existing stream or changelog, exactly once. The select's columns fill
+    the relation's by position and take its types; columns without a counterpart are NULL. The record key is made of
+    the PARTITION BY columns (named as in the relation), or as the relation says. The answer is the query's row.
+    """
+
+    words: ClassVar = ("INSERT", "INTO")
+    tag: ClassVar = "INSERT 0 0"
+    columns: ClassVar = DDL_ROW
+
+    name: QName
+    select: Select
+    partition_by: tuple[Name, ...]
+    query_with: Options
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        name = c.qname()
+        if c.peek("VALUES") or c.peek("DEFAULT"):
+            raise NotYet(
+                what="INSERT INTO a stream or changelog with VALUES",
+                at=c.at,
+                hint="INSERT INTO ENTITY topic VALUE('{…}') writes one record.",
+            )
+        if c.peek("(") and not (c.peek("(", "SELECT") or c.peek("(", "WITH") or c.peek("(", "(")):
+            raise NotYet(what="INSERT INTO with a column list", at=c.at, hint="Columns are matched by position.")
+        select = c.select()
+        partition_by = c.partition_by()
+        query_with = c.query_with()
+        c.end()
+        return cls(name, select, partition_by, query_with)
+
+    async def execute(self, ctx: Context) -> Result:
+        query = await continuous.begin(ctx, self.select.text, await self.prepare(ctx), self.name.at)
+        return done("INSERT INTO", ddl("query", query.id, "CREATE", [query.id]))
+
+    async def explain(self, ctx: Context) -> Explained:
+        p = await self.prepare(ctx)
+        sources = tuple(relation_facts(s) for s in p.planned.sources)
+        return Explained("INSERT_INTO", sink=relation_facts(p.into), sources=sources, plan=p.plan)
+
+    async def prepare(self, ctx: Context) -> Prepared:
+        """Everything checked and typed; no effects."""
+        into = self._into(ctx)
+        session = ctx.session
+        want = "stream" if into.kind == "stream" else "changelog"
+        planned = plan_select(self.select, ctx.catalog.snapshot, session.database, session.schema, want)
+        if into.kind == "stream":
+            sinks.check_kind(planned, "stream", "INSERT INTO a stream", self.select.at)
+        columns = await continuous.analyze(ctx, planned.root)
+        root = self._fill(into, planned, columns)
+        self._check_primary_key(into, planned, columns)
+        d = sinks.settle(_place(ctx, into, self.partition_by), planned, into.columns, self.partition_by,
+                         into.primary_key)  # fmt: skip
+        options = continuous.query_options(self.query_with)
+        names = [c.name for c in into.columns]
+        plan = continuous.plan(root, sinks.kafka_sink(into, d, planned.mode, names), into.columns, options)
+        return Prepared("insert_into", plan, planned, options, into, None, d)
+
+    def _into(self, ctx: Context) -> RelationRecord:
+        into = places.relation(ctx, self.name)
+        if into.kind not in ("stream", "changelog") or into.store is None:
+            if into.kind == "table":
+                raise NotYet(what="INSERT INTO a table", at=self.name.at)
+            raise WrongKind(name=str(self.name), is_a=into.label, wanted="stream or changelog", at=self.name.at)
+        places.store_type(ctx.catalog.snapshot.stores[into.store]).require(Can.SINK, self.name.at)
+        return into
+
+    def _fill(self, into: RelationRecord, planned: Planned, columns: Sequence[ColumnRecord]) -> Project:
+        if len(columns) > len(into.columns):
+            raise InvalidStatement(
+                what="INSERT INTO has more expressions than target columns", at=self._at(planned, len(into.columns))
+            )
+        filled = []
+        for i, target in enumerate(into.columns):
+            if i >= len(columns):
+                if not target.nullable:
+                    raise TypeMismatch(
+                        what=f'column "{target.name}" cannot be null, and the select has no value for it',
+                        at=self.select.at,
+                    )
+                filled.append(Expr(target.name, f"CAST(NULL AS {target.type.spark})"))
+                continue
+            found = columns[i]
+            if not _takes(target.type, found.type):
+                raise TypeMismatch(
+                    what=f'column "{target.name}" is of type {target.type} but expression is of type {found.type}',
+                    at=self._at(planned, i),
+                    hint="You will need to rewrite or cast the expression.",
+                )
+            value = quote_spark(found.name)
+            same = target.type.spark == found.type.spark
+            filled.append(Expr(target.name, value if same else f"CAST({value} AS {target.type.spark})"))
+        return Project(planned.root, filled)
+
+    def _at(self, planned: Planned, index: int) -> int:
+        expressions = output(planned)
+        at = expressions[index].at if index < len(expressions) else None
+        return at if at is not None else self.select.at
+
+    def _check_primary_key(self, into: RelationRecord, planned: Planned, columns: Sequence[ColumnRecord]) -> None:
+        """Rows that replace each other must do so under the sink's key too."""
+        if planned.mode != "upsert":
+            return
+        position = {c.name: i for i, c in enumerate(columns)}
+        key = {into.columns[position[k]].name for k in planned.key if k in position}
+        if key != set(into.primary_key):
+            raise InvalidStatement(
+                what=f"the select's key ({', '.join(planned.key)}) does not fill the primary key "
+                f'({", ".join(into.primary_key)}) of changelog "{into.full}"',
+                at=self.select.at,
+            )
+
+
+def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name]) -> Declared:
+    """An existing relation as a sink. Its key columns: as it says, or those its key's fields name."""
+    store = ctx.catalog.snapshot.stores[into.store or ""]
+    properties = {k: v for k, v in into.properties.items() if k not in ("timestamp", "starting.position")}
+    if partition_by:
+        properties = {k: v for k, v in properties.items() if k not in ("key.columns", "key.type")}
+    elif "key.columns" in properties:
+        properties.pop("key.type", None)
+    elif "key.type" in properties:
+        type_ = types.parse(properties.pop("key.type"))
+        fields = [n for n, _ in type_.fields]
+        if fields and set(fields) <= {c.name for c in into.columns}:
+            properties["key.columns"] = ",".join(fields)
+        elif into.kind == "stream":
+            properties.pop("key.format", None)
+    return Declared(store, places.store_type(store), into.entity or "", properties, {}, {})
+
+
+def _takes(target: types.Type, found: types.Type) -> bool:
+    """Whether a column of type ``target`` takes values of type ``found`` as they are or by widening."""
+    if target.name != found.name:
+        for row in _WIDENING:
+            if target.name in row and found.name in row:
+                return row.index(found.name) < row.index(target.name)
+        return False
+    if target.name == "STRUCT":
+        return len(target.fields) == len(found.fields) and all(
+            a[0] == b[0] and _takes(a[1], b[1]) for a, b in zip(target.fields, found.fields, strict=True)
+        )
+    return all(_takes(a, b) for a, b in zip(target.args, found.args, strict=True))

@@ -1,0 +1,86 @@
+"""Statements of the product that are not implemented yet, by their first words.
+
+Owns: the table of names, so that each is refused by name and never falls to PostgreSQL's syntax error.
+Must not know: their grammar. Implementing one: take its words out here and add its class to ``STATEMENTS``.
+Start reading at ``LATER``. Older spellings are folded before the table is asked (``heading.newer``).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from pgstream.errors import NotYet
+from pgstream.sql.cursor import Cursor
+from pgstream.statements.base import Statement
+from pgstream.statements.heading import newer
+
+_MADE = ("API_TOKEN", "COMPUTE_POOL", "DESCRIPTOR_SOURCE", "FUNCTION_SOURCE", "METRICS INTEGRATION", "ORGANIZATION",
+         "SCHEMA_REGISTRY", "SECRET", "SECURITY INTEGRATION")  # fmt: skip
+_LISTED = ("API_TOKENS", "COMPUTE_POOLS", "DESCRIPTORS", "DESCRIPTOR_SOURCES", "FUNCTIONS", "FUNCTION_SOURCES",
+           "INDEXES", "INVITATIONS", "METRICS INTEGRATIONS", "MY INVITATIONS", "ORGANIZATIONS", "PENDING INVITATIONS",
+           "REGIONS", "ROLES", "SCHEMA_REGISTRIES", "SECRETS", "SECURITY INTEGRATIONS", "TABLES", "USER ROLES",
+           "USERS")  # fmt: skip
+_DESCRIBED = ("COMPUTE_POOL", "DATABASE", "FUNCTION", "FUNCTION_SOURCE", "DESCRIPTOR_SOURCE", "ORGANIZATION",
+              "QUERY EVENTS", "QUERY METRICS", "QUERY STATE", "ROLE", "SANDBOX", "SCHEMA", "SCHEMA_REGISTRY", "SECRET",
+              "SECURITY INTEGRATION", "TABLE", "USER")  # fmt: skip
+_REST = """ACCEPT INVITATION · ALTER API_TOKEN · ALTER CHANGELOG · ALTER QUERY · ALTER RELATION
+ALTER SECURITY INTEGRATION · ALTER STREAM · BEGIN APPLICATION · CAN I · COPY DESCRIPTOR_SOURCE · COPY FUNCTION_SOURCE
+CREATE VIRTUAL CHANGELOG · CREATE VIRTUAL STREAM · GENERATE COLUMNS · GENERATE STREAM DDL · GENERATE TEMPLATE
+GRANT OWNERSHIP · INVITE USER · REJECT INVITATION · REVOKE INVITATION · SET DEFAULT · START COMPUTE_POOL
+START SANDBOX · STOP COMPUTE_POOL · STOP SANDBOX · USE COMPUTE_POOL · USE ORGANIZATION · USE ROLE"""
+
+LATER: frozenset[tuple[str, ...]] = frozenset(
+    tuple(name.split())
+    for name in (
+        *(f"CREATE {m}" for m in _MADE),
+        *(f"DROP {m}" for m in _MADE if m != "ORGANIZATION"),
+        *(f"LIST {m}" for m in _LISTED),
+        *(f"DESCRIBE {m}" for m in _DESCRIBED),
+        *(name.strip() for line in _REST.split("\n") for name in line.split("·")),
+    )
+)
+
+
+def find(words: tuple[str, ...]) -> str | None:
+    """The name of the planned statement that these first words begin."""
+    words = newer(words)
+    for count in range(min(4, len(words)), 1, -1):
+        # DESCRIBE QUERY metrics, with nothing after it, describes a query of that name.
+        if words[:count] in LATER and not (words[:2] == ("DESCRIBE", "QUERY") and len(words) == count):
+            return " ".join(words[:count])
+    return None
+
+
+def refuse(words: tuple[str, ...], at: int, within: str = "") -> None:
+    """Raise NotYet if these are the first words of a planned statement."""
+    name = find(words)
+    if name is not None:
+        raise NotYet(what=f"{within} {name}".strip(), at=at)
+
+
+class Later(Statement):
+    """A statement of the product that is planned.
+
+    It is refused with 0A000 and its name.
+    """
+
+    words: ClassVar = ()
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        refuse(c.words(), c.at)
+        raise c.fault()
+
+
+class Unknown(Statement):
+    """Words that begin a statement of ours and then go nowhere.
+
+    A syntax error at the first word that does not fit.
+    """
+
+    words: ClassVar = ()
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*c.words(1))
+        raise c.fault()

@@ -1,0 +1,66 @@
+"""An interactive SELECT on streams and changelogs: rows to the client as they come.
+
+Owns: the statement. A SELECT that names neither is PostgreSQL's (``recognize``).
+Must not know: how it is planned or run. Manual: "SELECT".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from pgstream.errors import InvalidStatement
+from pgstream.planner.plan import ResultSink
+from pgstream.planner.select import Planned, plan_select
+from pgstream.sql.cursor import Cursor
+from pgstream.sql.select import Select as Query
+from pgstream.statements import continuous
+from pgstream.statements.answers import ROWS
+from pgstream.statements.base import Column, Context, Result, Statement
+from pgstream.statements.continuous import QueryOptions, query_options
+from pgstream.statements.explained import Explained, relation_facts
+
+
+@dataclass(frozen=True, slots=True)
+class SelectStream(Statement):
+    """[WITH name AS ( select_statement ) [, ...]] SELECT expression [AS name] [, ...] FROM relation
+    [[AS] alias] [WITH ( 'parameter' = value [, ...] )] [...] [LIMIT count] [QUERY WITH ( 'parameter' = value )];
+
+    Stream rows to the client until LIMIT, cancel, or the client goes away. It begins with new records unless
+    'starting.position' = 'earliest'. A window's row comes when the window is final; a plain GROUP BY sends a row at
+    every change.
+    """
+
+    words: ClassVar = ("SELECT",)
+
+    select: Query
+    options: QueryOptions
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        select = c.select()
+        if c.peek("PARTITION", "BY"):
+            raise InvalidStatement(what="PARTITION BY cannot be used in an interactive SELECT", at=c.at)
+        query_with = c.query_with()
+        c.end()
+        return cls(select, query_options(query_with))
+
+    async def describe(self, ctx: Context) -> tuple[Column, ...]:
+        columns = await continuous.analyze(ctx, self._plan(ctx).root)
+        return tuple(Column(c.name, c.type) for c in columns)
+
+    async def execute(self, ctx: Context) -> Result:
+        planned = self._plan(ctx)
+        columns = await continuous.analyze(ctx, planned.root)
+        plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
+        return Result(ROWS, [Column(c.name, c.type) for c in columns], ctx.engine.open_result(plan))
+
+    async def explain(self, ctx: Context) -> Explained:
+        planned = self._plan(ctx)
+        columns = await continuous.analyze(ctx, planned.root)
+        plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
+        return Explained("SELECT", sources=tuple(relation_facts(s) for s in planned.sources), plan=plan)
+
+    def _plan(self, ctx: Context) -> Planned:
+        session = ctx.session
+        return plan_select(self.select, ctx.catalog.snapshot, session.database, session.schema, "result")

@@ -1,0 +1,275 @@
+"""Words shared with PostgreSQL: whose statement is it?
+
+Owns: the one table, ``SHARED``, that decides it, and the refusals for PostgreSQL's statements over our streams.
+Must not know: how any of them is parsed or run. Called for every text that clients send: what is plainly PostgreSQL's
+must be settled by the first words, or by ``Snapshot.pattern`` finding no stream's name; sqlglot comes last.
+Start reading at ``SHARED``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import ClassVar, Self
+
+from pgstream.catalog.records import RelationRecord, Snapshot
+from pgstream.errors import NotYet, PgStreamError
+from pgstream.names import QName
+from pgstream.sql.cursor import Cursor
+from pgstream.sql.select import names
+from pgstream.statements.base import Session, Statement
+from pgstream.statements.insert import InsertInto
+from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
+from pgstream.statements.select import SelectStream
+
+Words = tuple[str, ...]
+Decide = Callable[[str, Words, Snapshot, Session], type[Statement] | None]
+_STREAMING = ("stream", "changelog")
+
+_LITERAL = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$", re.S)
+_PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+"|`(?:[^`]|``)+`)'
+_NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
+_FROM = re.compile(
+    rf"(?:\b(?:FROM|JOIN|COPY|TABLE)\s+|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*|,\s*)(?=({_NAME}))", re.I
+)
+_OURS_WITH = re.compile(r"\bWITH\s*\(\s*'", re.I)
+_ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
+_ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
+_DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
+
+
+class Refused(Statement):
+    """A statement of PostgreSQL's that cannot be done over a stream, or one of the product's that is planned.
+
+    It is refused with 0A000 and what to do instead.
+    """
+
+    words: ClassVar = ()
+    what: ClassVar[str]
+    hint: ClassVar[str | None] = None
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        raise NotYet(what=cls.what, at=c.at, hint=cls.hint)
+
+
+class ExplainStream(Refused):
+    """EXPLAIN of a SELECT over a stream.
+
+    Refused; DESCRIBE shows the plan.
+    """
+
+    what = "EXPLAIN of a select that reads a stream"
+    hint = "DESCRIBE SELECT … shows the plan."
+
+
+class DeclareStream(Refused):
+    """DECLARE of a cursor over a stream.
+
+    Refused; the SELECT itself streams.
+    """
+
+    what = "a cursor over a stream"
+    hint = "Run the SELECT itself: its rows are sent as they come, a fetch size at a time if the client sets one."
+
+
+class CopyStream(Refused):
+    """COPY from or to a stream.
+
+    Refused; a materialized view can be copied.
+    """
+
+    what = "COPY of a stream"
+    hint = "Make a materialized view of it and COPY that."
+
+
+class CreateTableAs(Refused):
+    """CREATE TABLE AS over a stream.
+
+    Refused until stores that hold tables are there.
+    """
+
+    what = "CREATE TABLE AS of a select that reads a stream"
+    hint = "CREATE MATERIALIZED VIEW AS keeps its result as a table."
+
+
+class CreateStoreTable(Refused):
+    """CREATE TABLE over a store.
+
+    Refused until stores that hold tables are there.
+    """
+
+    what = "CREATE TABLE in a store"
+
+
+class CreateViewOverStream(Refused):
+    """CREATE VIEW over a stream.
+
+    Refused; PostgreSQL cannot read a stream.
+    """
+
+    what = "CREATE VIEW of a select that reads a stream"
+    hint = "CREATE MATERIALIZED VIEW AS keeps its result current."
+
+
+class CreateViewIndex(Refused):
+    """CREATE INDEX on a materialized view.
+
+    Refused until it is there.
+    """
+
+    what = "CREATE INDEX on a materialized view"
+
+
+class CreateSourceFunction(Refused):
+    """CREATE FUNCTION from a function source.
+
+    Refused until function sources are there.
+    """
+
+    what = "CREATE FUNCTION from a function source"
+
+
+class GrantToRole(Refused):
+    """GRANT … TO ROLE, REVOKE … FROM ROLE, GRANT ROLE.
+
+    Refused until roles are there; PostgreSQL's own GRANT passes.
+    """
+
+    what = "granting to roles"
+
+
+class SystemTable(Refused):
+    """SELECT from deltastream.sys.
+
+    Refused until the system tables are there.
+    """
+
+    what = "reading the system tables deltastream.sys"
+    hint = "LIST and DESCRIBE statements show what exists."
+
+
+class UpdateObject(Refused):
+    """UPDATE STORE, ENTITY, SECRET, SCHEMA_REGISTRY or COMPUTE_POOL.
+
+    Refused until it is there.
+    """
+
+    what = "UPDATE of a store, entity, secret, schema registry or compute pool"
+
+
+def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    if "deltastream" in text and re.search(r"\bdeltastream\s*\.\s*sys\b", _LITERAL.sub("''", text)):
+        return SystemTable
+    return SelectStream if _reads(text, snapshot, session) else None
+
+
+def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    if not snapshot.mentions(text):
+        return None
+    try:
+        c = Cursor(text)
+        c.expect("INSERT", "INTO")
+        target = c.qname()
+    except PgStreamError:
+        return None
+    into = snapshot.relation(target, session.database, session.schema)
+    if into is not None:
+        return InsertInto if into.kind in _STREAMING or _from_stream(text, snapshot, session) else None
+    return InsertInto if _from_stream(text, snapshot, session) else None
+
+
+def _over(refused: type[Refused]) -> Decide:
+    def decide(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+        return refused if _from_stream(text, snapshot, session) else None
+
+    return decide
+
+
+def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    kinds = words[1:]
+    if "TABLE" in kinds:
+        if _OURS_WITH.search(text):
+            return CreateStoreTable
+        return CreateTableAs if _from_stream(text, snapshot, session) else None
+    if "FUNCTION" in kinds:
+        return CreateSourceFunction if _OURS_WITH.search(text) else None
+    if "INDEX" in kinds:
+        on = _ON.search(_LITERAL.sub("''", text))
+        found = _relation(on[1], snapshot, session) if on is not None else None
+        return CreateViewIndex if found is not None else None
+    if "VIEW" in kinds:
+        return CreateViewOverStream if _from_stream(text, snapshot, session) else None
+    return None
+
+
+def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",)):
+        return None
+    dropped = _DROPPED.match(_LITERAL.sub(" ", text))
+    if dropped is None or _relation(dropped[1], snapshot, session) is None:
+        return None
+    return {"TABLE": DropTable, "VIEW": DropView}.get(words[1], DropMaterializedView)
+
+
+def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    named = words[1:2] == ("ROLE",) and words[2:3] not in (("TO",), ("FROM",))
+    return GrantToRole if named or _ROLE.search(_LITERAL.sub("''", text)) else None
+
+
+def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    ours = ("STORE", "ENTITY", "TOPIC", "SECRET", "SCHEMA_REGISTRY", "COMPUTE_POOL")
+    return UpdateObject if words[1:2] and words[1] in ours and words[3:4] in (("WITH",), ("IN",)) else None
+
+
+# First word → who decides. A word that is not here, and begins no statement of ours, is PostgreSQL's.
+SHARED: dict[str, Decide] = {
+    # Ours when it creates something in a store, or reads a stream; CREATE MATERIALIZED VIEW, DATABASE and SCHEMA are
+    # always ours (``STATEMENTS``). Tables, views, indexes and functions of PostgreSQL's own are PostgreSQL's.
+    "CREATE": _create,
+    # COPY of tables and materialized views is PostgreSQL's; a stream has no end to copy.
+    "COPY": _over(CopyStream),
+    # PostgreSQL's cursors are over what PostgreSQL can read.
+    "DECLARE": _over(DeclareStream),
+    # DROP TABLE, VIEW and MATERIALIZED VIEW are ours when the name is a relation of the catalogue.
+    "DROP": _drop,
+    "EXPLAIN": _over(ExplainStream),
+    # TO ROLE and TO USER are no words of PostgreSQL's GRANT; GRANT ROLE r and GRANT OWNERSHIP neither.
+    "GRANT": _grant,
+    # Ours when the target or a source is a stream or a changelog. INSERT INTO ENTITY name is found before.
+    "INSERT": _insert,
+    "REVOKE": _grant,
+    # Ours when it reads a stream or a changelog, whatever else it reads: the planner refuses what it cannot do.
+    "SELECT": _select,
+    # UPDATE STORE name WITH (…): PostgreSQL's UPDATE goes on with SET.
+    "UPDATE": _update,
+    "WITH": _select,
+}
+
+
+def _reads(text: str, snapshot: Snapshot, session: Session) -> bool:
+    """Whether a query reads a stream or changelog; decided by a real parse once a name stands in the text at all."""
+    if not snapshot.mentions(text):
+        return False
+    try:
+        read = names(Cursor(text).select())
+    except PgStreamError:
+        # Not a query of our grammar: ours all the same if a stream stands where a relation does, so that the error
+        # is about our grammar and not about a view that PostgreSQL cannot read.
+        return _from_stream(text, snapshot, session)
+    found = (snapshot.relation(name, session.database, session.schema) for name in read)
+    return any(r is not None and r.kind in _STREAMING for r in found)
+
+
+def _from_stream(text: str, snapshot: Snapshot, session: Session) -> bool:
+    """Whether a stream stands where PostgreSQL's grammar or ours has a relation; strings and comments left out."""
+    if not snapshot.mentions(text):
+        return False
+    found = (_relation(m[1], snapshot, session) for m in _FROM.finditer(_LITERAL.sub("''", text)))
+    return any(r is not None and r.kind in _STREAMING for r in found)
+
+
+def _relation(text: str, snapshot: Snapshot, session: Session) -> RelationRecord | None:
+    parts = re.findall(_PART, text)
+    folded = (p[1:-1].replace(p[0] * 2, p[0]) if p[0] in '"`' else p.lower() for p in parts)
+    return snapshot.relation(QName(tuple(folded)), session.database, session.schema)

@@ -1,0 +1,108 @@
+"""The relation a query writes to: its defaults, its record key, and the plan's sink.
+
+Owns: the defaults of "CREATE STREAM AS SELECT" and how key columns are chosen; the check that the select's kind fits.
+Must not know: grammar, topics that are there or not (``topics``). Start reading at ``settle`` and ``kafka_sink``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pgstream import types
+from pgstream.catalog.records import ColumnRecord, RelationRecord
+from pgstream.errors import InvalidOption, InvalidStatement, UndefinedColumn
+from pgstream.names import Name, QName
+from pgstream.planner.plan import KafkaSink
+from pgstream.planner.select import Planned
+from pgstream.properties import Options
+from pgstream.statements import declared
+from pgstream.statements.base import Context
+from pgstream.statements.declared import Declared
+from pgstream.stores.spec import Can
+
+
+def declare(ctx: Context, given: Options, name: QName) -> Declared:
+    """A new sink's WITH, checked against its store."""
+    d = declared.declare(ctx, given, name.name.lower())
+    d.kind.require(Can.SINK, name.at)
+    return d
+
+
+def check_kind(planned: Planned, kind: str, statement: str, at: int) -> None:
+    """CREATE STREAM AS takes a stream, CREATE CHANGELOG AS a changelog."""
+    if planned.kind != kind:
+        raise InvalidStatement(
+            what=f"{statement} needs a select that gives a {kind}, but this one gives a {planned.kind}",
+            at=at,
+            hint=f"Use CREATE {planned.kind.upper()} AS, or CREATE MATERIALIZED VIEW AS.",
+        )
+
+
+def settle(
+    d: Declared, planned: Planned, columns: Sequence[ColumnRecord], partition_by: Sequence[Name], key: Sequence[str]
+) -> Declared:
+    """Defaults and record key of a new sink. ``key``: a changelog's primary key."""
+    source = planned.sources[0].properties if planned.sources else {}
+    d = d.also(value_format=d.get("value.format") or source.get("value.format") or "json")
+    d = declared.check_timestamp(d, columns)
+    if partition_by and d.get("key.columns") is not None:
+        raise InvalidStatement(
+            what='PARTITION BY and "key.columns" exclude each other', at=partition_by[0].at, hint="Both name the key."
+        )
+    _check_named(columns, partition_by)
+    default = tuple(p.text for p in partition_by) or tuple(key)
+    if key and planned.mode == "upsert" and d.get("key.columns") is not None:
+        raise InvalidOption(
+            what='"key.columns" cannot be given for a changelog of changing rows',
+            at=d.at("key.columns"),
+            hint="Its record key is the primary key, so that later records replace earlier ones.",
+        )
+    return _check_key(d, columns, default)
+
+
+def kafka_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[str]) -> KafkaSink:
+    """The plan's sink for a relation in a Kafka store."""
+    left_out, key = declared.excluded(d), declared.key_columns(d)
+    return KafkaSink(
+        relation=str(into.full),
+        store=d.store.name,
+        entity=d.entity,
+        mode=mode,
+        value_format=d.get("value.format") or "json",
+        columns=[c for c in columns if c not in left_out],
+        key_format=d.get("key.format") if key else None,
+        key_columns=list(key),
+        timestamp_format=d.get("timestamp.format") or "sql",
+        options={k: v for k, v in d.properties.items() if k.startswith("kafka.producer.")},
+    )
+
+
+def _check_named(columns: Sequence[ColumnRecord], partition_by: Sequence[Name]) -> None:
+    names = {c.name for c in columns}
+    for part in partition_by:
+        if part.text not in names:
+            raise UndefinedColumn(name=part.text, at=part.at, hint="PARTITION BY names output columns of the select.")
+
+
+def _check_key(d: Declared, columns: Sequence[ColumnRecord], default: tuple[str, ...]) -> Declared:
+    said = d.get("key.type")
+    if said is None or d.get("key.columns") is not None:
+        return declared.check_key(d, columns, default)
+    # A sink's key is made of columns, so key.type can only confirm what they give.
+    if not default:
+        raise InvalidOption(
+            what='parameter "key.type" does not say which columns make the key of a sink',
+            at=d.at("key.type"),
+            hint="Use PARTITION BY, or 'key.columns' = 'a,b'.",
+        )
+    declared.check_key(d, columns)
+    bare = replace(d, properties={k: v for k, v in d.properties.items() if k != "key.type"})
+    made = declared.check_key(bare, columns, default)
+    wanted = types.parse(said)
+    if str(wanted) != made.get("key.type"):
+        raise InvalidOption(
+            what=f"key.type {wanted} does not fit the key columns, which give {made.get('key.type')}",
+            at=d.at("key.type"),
+        )
+    return made
