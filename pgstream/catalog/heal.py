@@ -80,6 +80,7 @@ async def _drop_left_over(
             del views[schema, view]
     state = {objects.state_table(r.id) for r in records.values()}
     for table in await _column(conn, _TABLES):
-        if table.startswith("v_") and table not in state:
+        # v_<id>: state; s_<id>_<attempt>: the worker's staging for it.
+        if table[:2] in ("v_", "s_") and "v_" + table[2:].partition("_")[0] not in state:
             log.warning("left-over state dropped", database=name, table=table)
             await run(conn, f"DROP TABLE {STATE}.{q(table)} CASCADE")

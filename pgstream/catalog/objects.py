@@ -235,12 +235,24 @@ def _at(error: PgStreamError, at: int | None) -> PgStreamError:
     return error
 
 
+async def drop_staging(conn: Connection, relation_id: str) -> None:
+    """Staging tables that the worker left: ``s_<relation id>_<attempt>``."""
+    found = await conn.execute(
+        f"SELECT relname FROM pg_class WHERE relnamespace = '{STATE}'::regnamespace AND relkind = 'r'"
+        " AND starts_with(relname, %s)".encode(),
+        [f"s_{relation_id.replace('-', '')}_"],
+    )
+    for (table,) in await found.fetchall():
+        await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(table)}")
+
+
 async def drop_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
     """Remove what stands for a relation, inside the caller's transaction; a client's own view over it refuses."""
     try:
         await run(conn, f"DROP VIEW IF EXISTS {_qualified(record)}")
         if record.kind == "materialized_view":
             await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(state_table(record.id))}")
+            await drop_staging(conn, record.id)
         if record.query is not None:
             await conn.execute(f"DELETE FROM {STATE}.ledger WHERE query = %s::uuid".encode(), [record.query])
     except pg.DependentObjectsStillExist as e:

@@ -227,7 +227,8 @@ class Queries:
 
     def ended(self, event: Ended) -> None:
         run = self._runs.get(event.query)
-        if run is None or not run.at_worker or run.attempt != event.attempt:
+        # Attempt 0: the worker knows nothing of a query that it was asked to stop.
+        if run is None or not run.at_worker or event.attempt not in (0, run.attempt):
             return
         run.at_worker = False
         run.gone.set()

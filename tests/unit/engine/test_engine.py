@@ -1,0 +1,319 @@
+"""The engine against a worker without Spark: desired state, failures, death, results, questions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pgstream.engine import engine as engine_module
+from pgstream.engine import leftover, pool, results
+from pgstream.errors import EngineUnavailable, NotReady, RelayedError
+from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def sleeper(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *arguments], start_new_session=True)
+
+
+async def test_launch_returns_when_the_query_runs(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add()
+    await bench.engine.launch(id)
+    record = await bench.state(id, "running")
+    assert record.attempt == 1
+    (start,) = bench.heard("Start")
+    assert start["stores"] == {"k": {"uris": "b", "password": "hush"}}
+    assert start["databases"] == {"main": "postgresql://worker@h/main"}
+    await until(lambda: bench.engine.progress(id))
+    assert bench.engine.progress(id)["sources"] == {"main.public.s": {"lag": 1}}
+    await bench.engine.stop()
+    assert bench.catalog.records[id].progress["rows_in"] == 10
+
+
+async def test_attempt_is_recorded_before_the_worker_hears_it(bench: Bench) -> None:
+    id = bench.catalog.add()
+    bench.catalog.records[id] = replace(bench.catalog.records[id], attempt=41, actual="running")
+    await bench.engine.start()
+    await bench.state(id, "running")
+    await until(lambda: bench.heard("Start"))
+    assert bench.heard("Start")[0]["attempt"] == 42
+    assert (id, {"attempt": 42, "actual": "starting", "message": ""}) in bench.catalog.history
+
+
+async def test_launch_raises_the_fault_and_leaves_nothing(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(fault="user")
+    with pytest.raises(RelayedError) as e:
+        await bench.engine.launch(id)
+    assert (e.value.sqlstate, e.value.text, e.value.hint, e.value.at) == ("22000", "no good", "Try another.", 7)
+    assert bench.catalog.discarded == [id]
+
+
+async def test_data_fault_needs_restart(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(fault="data", times="1", after_running="1")
+    await bench.engine.launch(id)
+    record = await bench.state(id, "errored")
+    assert record.message == "no good Try another."
+    await bench.engine.restart(id)
+    record = await bench.state(id, "running")
+    assert (record.attempt, record.message) == (2, "")
+
+
+async def test_errored_query_stays_errored_at_the_next_start(bench: Bench) -> None:
+    id, other = bench.catalog.add(), bench.catalog.add()
+    bench.catalog.records[id] = replace(bench.catalog.records[id], actual="errored", message="why")
+    await bench.engine.start()
+    await bench.state(other, "running")
+    assert bench.catalog.records[id].actual == "errored"
+    assert [s["query"] for s in bench.heard("Start")] == [other]
+
+
+@pytest.mark.parametrize("kind", ["store", "engine"])
+async def test_outside_fault_is_retried_with_pauses(bench: Bench, kind: str) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(fault=kind, times="3")
+    await bench.engine.launch(id)
+    record = await bench.state(id, "running")
+    assert record.attempt == 4
+    waits = [c for i, c in bench.catalog.history if c.get("message", "").startswith("waiting: no good")]
+    assert len(waits) == 3
+
+
+def test_pauses_grow_to_a_limit() -> None:
+    assert [pool.pause(n) for n in (1, 2, 3, 4, 5, 6, 99)] == [1, 2, 4, 8, 16, 30, 30]
+
+
+async def test_killed_worker_comes_back_with_its_queries(bench: Bench) -> None:
+    await bench.engine.start()
+    ids = [bench.catalog.add() for _ in range(3)]
+    for id in ids:
+        await bench.engine.launch(id)
+    for _ in range(2):
+        pid = bench.worker_pid()
+        os.killpg(pid, signal.SIGKILL)
+        await until(lambda pid=pid: (bench.folder / "worker-default.pid").exists() and bench.worker_pid() != pid)
+        for id in ids:
+            await bench.state(id, "running")
+    assert [bench.catalog.records[id].attempt for id in ids] == [3, 3, 3]
+    assert any("restarted" in c.get("message", "") for _, c in bench.catalog.history)
+
+
+async def test_query_that_kills_the_worker_is_tried_again(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(die="1", times="2")
+    await bench.engine.launch(id)
+    assert (await bench.state(id, "running")).attempt == 3
+
+
+async def test_terminate(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add()
+    await bench.engine.launch(id)
+    place = bench.folder / "checkpoints" / id
+    place.mkdir(parents=True)
+    await bench.engine.terminate(id)
+    record = bench.catalog.records[id]
+    assert (record.intended, record.actual) == ("terminated", "terminated")
+    assert bench.heard("Stop") == [{"type": "Stop", "query": id, "forget": True}]
+    await until(lambda: not place.exists())
+    with pytest.raises(NotReady):
+        await bench.engine.restart(id)
+
+
+async def test_terminate_without_worker(bench: Bench) -> None:
+    id = bench.catalog.add()
+    await bench.engine.terminate(id)
+    assert bench.catalog.records[id].actual == "terminated"
+
+
+async def test_terminate_that_takes_long_ends_all_the_same(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(deaf="1")
+    await bench.engine.launch(id)
+    await bench.engine.terminate(id)
+    assert bench.catalog.records[id].actual == "terminate_requested"
+    os.killpg(bench.worker_pid(), signal.SIGKILL)
+    await bench.state(id, "terminated")
+    assert len(bench.heard("Start")) == 1
+
+
+async def test_restart_runs_again_once_stopped(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add()
+    await bench.engine.launch(id)
+    await bench.engine.restart(id)
+    assert (await bench.state(id, "running")).attempt == 2
+    assert bench.heard("Stop")[0]["forget"] is False
+
+
+async def test_plan_of_a_newer_version(bench: Bench) -> None:
+    id = bench.catalog.add()
+    record = bench.catalog.records[id]
+    bench.catalog.records[id] = replace(record, plan=record.plan.replace(b'"version":1', b'"version":9'))
+    if b'"version"' not in record.plan:
+        bench.catalog.records[id] = replace(record, plan=record.plan[:-1] + b',"version":9}')
+    await bench.engine.start()
+    await bench.state(id, "errored", "newer")
+
+
+async def test_next_server_ends_what_it_should(bench: Bench) -> None:
+    id = bench.catalog.add()
+    bench.catalog.records[id] = replace(bench.catalog.records[id], intended="terminated", actual="terminate_requested")
+    await bench.engine.start()
+    await bench.state(id, "terminated")
+
+
+async def test_stop_keeps_intentions_and_leaves_no_process(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add()
+    await bench.engine.launch(id)
+    pid = bench.worker_pid()
+    await bench.engine.stop()
+    assert not alive(pid) and not (bench.folder / "worker-default.pid").exists()
+    assert bench.catalog.records[id].intended == "running"
+    bench.engine = bench.new_engine()
+    await bench.engine.start()
+    await until(lambda: bench.catalog.records[id].attempt == 2)
+    await bench.state(id, "running")
+
+
+async def test_worker_that_ignores_everything_is_killed(bench: Bench) -> None:
+    bench.environ["FAKE_MUTE"] = "1"
+    bench.config = replace(bench.config, shutdown_grace_s=0)
+    bench.engine = bench.new_engine()
+    await bench.engine.start()
+    await until(lambda: (bench.folder / "worker-default.pid").exists())
+    pid = bench.worker_pid()
+    await bench.engine.stop()
+    assert not alive(pid)
+
+
+async def test_left_over_worker_is_ended(bench: Bench) -> None:
+    left, other = sleeper(leftover.MARK), sleeper()
+    path = bench.folder / "worker-default.pid"
+    try:
+        leftover.write(path, other.pid)
+        assert leftover.find(path) is None
+        leftover.write(path, left.pid)
+        await bench.engine.start()
+        await until(lambda: left.poll() is not None)
+        await until(lambda: bench.engine.worker_ready)
+        assert other.poll() is None
+    finally:
+        for process in (left, other):
+            process.kill()
+            process.wait()
+
+
+async def test_analyze(bench: Bench) -> None:
+    await bench.engine.start()
+    found = await bench.engine.analyze(result_plan())
+    assert [(n, str(t), null) for n, t, null in found] == [
+        ("n", "BIGINT", False),
+        ("d", "DECIMAL(10, 2)", True),
+        ("a", "ARRAY<VARCHAR>", True),
+    ]
+    with pytest.raises(RelayedError) as e:
+        await bench.engine.analyze(result_plan("wrong"))
+    assert (e.value.sqlstate, e.value.at) == ("42804", 12)
+    with pytest.raises(EngineUnavailable, match="restarted"):
+        await bench.engine.analyze(result_plan("dies"))
+    assert await bench.engine.analyze(result_plan())
+
+
+async def test_analyze_without_worker_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "READY_S", 0.05)
+    assert not bench.engine.worker_ready
+    with pytest.raises(EngineUnavailable, match="starting"):
+        await bench.engine.analyze(result_plan())
+
+
+async def test_results_flow_within_credit(bench: Bench) -> None:
+    await bench.engine.start()
+    rows = bench.engine.open_result(result_plan())
+    taken = [await anext(rows) for _ in range(results.STEP)]
+    assert taken[:2] == [["1", None], ["2", None]]
+    await until(lambda: len(bench.heard("More")) == 2)
+    assert [m["rows"] for m in bench.heard("More")] == [results.WINDOW, results.STEP]
+    await until(lambda: len(rows._rows) == results.WINDOW)
+    await rows.aclose()
+    await rows.aclose()
+    await until(lambda: bench.heard("Stop"))
+    with pytest.raises(StopAsyncIteration):
+        await anext(rows)
+    assert not bench.engine._results
+
+
+async def test_results_end_with_limit_fault_or_death(bench: Bench) -> None:
+    await bench.engine.start()
+    assert [r[0] async for r in bench.engine.open_result(result_plan(limit=4))] == ["1", "2", "3", "4"]
+    for alias, error, text in (("fails", RelayedError, "rotten"), ("dies", EngineUnavailable, "restarted")):
+        seen = []
+        with pytest.raises(error, match=text):
+            async for row in bench.engine.open_result(result_plan(alias)):
+                seen.append(row[0])
+        assert seen == ["1", "2", "3"]
+    assert not bench.engine._results
+
+
+async def test_closing_wakes_the_reader(bench: Bench) -> None:
+    await bench.engine.start()
+    rows = bench.engine.open_result(result_plan(limit=1))
+    assert await anext(rows) == ["1", None]
+    waiting = bench.engine.open_result(result_plan())
+    reader = asyncio.create_task(anext(waiting))
+    await asyncio.sleep(0)
+    await waiting.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await reader
+    await rows.aclose()
+
+
+async def test_stopping_ends_results(bench: Bench) -> None:
+    await bench.engine.start()
+    rows = bench.engine.open_result(result_plan())
+    await anext(rows)
+    await bench.engine.stop()
+    with pytest.raises(EngineUnavailable, match="stopping"):
+        async for _ in rows:
+            pass
+
+
+def test_the_server_does_not_import_pyspark() -> None:
+    code = """if True:
+        import sys, pgstream.engine.engine
+        sys.exit({m.split('.')[0] for m in sys.modules} & {'pyspark', 'py4j', 'alembic'} != set())
+    """
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(FAKE).parents[3]).returncode == 0
+
+
+def test_worker_settings_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pgstream.config import Config
+    from pgstream.engine import launch
+
+    monkeypatch.setattr(launch, "fetch", lambda config, report: [Path("/x.jar")])
+    monkeypatch.setattr(launch, "find_java", lambda config: Path("/java"))
+    monkeypatch.setenv("PGSTREAM_ADMIN_PASSWORD", "hush")
+    monkeypatch.setenv("PGSTREAM_POSTGRES_URL", "postgresql://u:hush@h/d")
+    started = time.monotonic()
+    made = asyncio.run(launch.prepare(Config(secret_key="hush")))
+    assert time.monotonic() - started < 5
+    assert "hush" not in str(made) and made.argv[1:] == ["-m", "pgstream.spark"]
+    assert '"java": "/java"' in made.environ["PGSTREAM_WORKER"]
