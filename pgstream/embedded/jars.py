@@ -70,9 +70,9 @@ def broker_jars(config: Config, report: Callable[[str], None] = _silent) -> list
     return _fetch("broker", config, report)
 
 
-def locked(part: str, lock: Path = LOCK) -> list[Jar]:
+def locked(part: str) -> list[Jar]:
     """The jars of one part of the lock file."""
-    table: Mapping[str, str] = tomllib.loads(lock.read_text())[part]
+    table: Mapping[str, str] = tomllib.loads(LOCK.read_text())[part]
     return [Jar.parse(coordinates, digest) for coordinates, digest in table.items()]
 
 
