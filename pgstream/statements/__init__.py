@@ -126,6 +126,8 @@ def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement
     words = head(text)
     if not words or words[0] not in _FIRST:
         return None
+    if words[0] in ("SELECT", "WITH"):  # by far the most texts: no table is asked
+        return SHARED[words[0]](text, words, snapshot, session)
     found = _by_words(newer(words), text)
     if found is not None:
         return found

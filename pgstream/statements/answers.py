@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pgstream.statements.base import DDL_ROW, Column, Result, TextRow, rows
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, TextRow, rows
 
 ROWS = "SELECT {rows}"
 CONTEXT_ROW = DDL_ROW[:4]
@@ -26,6 +26,13 @@ def ddl(kind: str, name: str, command: str, path: Sequence[str], summary: str | 
 def exists(kind: str, name: str, path: Sequence[str]) -> TextRow:
     """The row of CREATE … IF NOT EXISTS when there was nothing to do."""
     return ddl(kind, name, "CREATE", path, f'{kind} "{name}" already exists')
+
+
+def missing(ctx: Context, tag: str, kind: str, name: str, path: Sequence[str]) -> Result:
+    """What DROP … IF EXISTS answers when there is nothing to drop."""
+    sentence = f'{kind} "{name}" does not exist'
+    ctx.notice(f"{sentence}, skipping")
+    return done(tag, ddl(kind, name, "DROP", path, sentence))
 
 
 def done(tag: str, *lines: TextRow) -> Result:

@@ -105,7 +105,7 @@ class CreateStreamAs(CreateAs):
         d = sinks.declare(ctx, self.given, self.name)
         d.kind.require(Can.STREAM if self.kind == "stream" else Can.CHANGELOG, self.name.at)
         planned = self._plan(ctx, self.kind)
-        sinks.check_kind(planned, self.kind, self.tag, self.select.at)
+        sinks.check_kind(planned, self.kind, f"{self.tag} AS", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
         check_columns(columns, self.select.at)
         key = self._key(planned)

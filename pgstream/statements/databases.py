@@ -14,7 +14,7 @@ from pgstream import types
 from pgstream.errors import DuplicateDatabase
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements.answers import ddl, done, exists, json_text, listing
+from pgstream.statements.answers import ddl, done, exists, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
 
@@ -54,7 +54,7 @@ class CreateDatabase(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase(Statement):
-    """DROP DATABASE database_name;
+    """DROP DATABASE [IF EXISTS] database_name;
 
     Remove a database and its empty schemas. Refused while a schema holds a relation, or a session uses the database.
     """
@@ -64,16 +64,20 @@ class DropDatabase(Statement):
     columns: ClassVar = DDL_ROW
 
     name: Name
+    if_exists: bool
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
+        if_exists = c.accept("IF", "EXISTS")
         name = c.name()
         c.end()
-        return cls(name)
+        return cls(name, if_exists)
 
     async def execute(self, ctx: Context) -> Result:
         name = self.name.text
+        if self.if_exists and name not in ctx.catalog.snapshot.databases:
+            return missing(ctx, self.tag, "database", name, [name])
         await ctx.catalog.drop_database(name, at=self.name.at)
         return done(self.tag, ddl("database", name, "DROP", [name]))
 

@@ -15,7 +15,7 @@ from pgstream.catalog.records import RelationRecord
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import places
-from pgstream.statements.answers import ddl, done, json_text, listing
+from pgstream.statements.answers import ddl, done, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
 
@@ -223,7 +223,7 @@ class DescribeMaterializedViewColumns(DescribeRelationColumns):
 
 @dataclass(frozen=True, slots=True)
 class DropRelation(Statement):
-    """DROP RELATION [[database_name.]schema_name.]relation_name;
+    """DROP RELATION [IF EXISTS] [[database_name.]schema_name.]relation_name;
 
     Forget a relation of any kind. The topic and its records stay; the rows of a materialized view go. Refused while a
     query that is not terminated reads or writes it.
@@ -234,24 +234,29 @@ class DropRelation(Statement):
     kind: ClassVar[str | None] = None
 
     name: QName
+    if_exists: bool
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
+        if_exists = c.accept("IF", "EXISTS")
         name = c.qname()
         c.end()
-        return cls(name)
+        return cls(name, if_exists)
 
     async def execute(self, ctx: Context) -> Result:
+        snapshot, tag = ctx.catalog.snapshot, " ".join(self.words)
+        if self.if_exists and snapshot.relation(self.name, ctx.session.database, ctx.session.schema) is None:
+            full = snapshot.full_name(self.name, ctx.session.database, ctx.session.schema)
+            return missing(ctx, tag, self.kind or "relation", str(full), full.path)
         found = places.relation(ctx, self.name, self.kind)
         await ctx.catalog.drop_relation(found.full, at=self.name.at)
-        full = str(found.full)
-        row = ddl(found.kind, full, "DROP", found.full.path, f"relation {full} was dropped")
-        return done(" ".join(self.words), row)
+        summary = f"relation {found.full} was dropped"
+        return done(tag, ddl(found.kind, str(found.full), "DROP", found.full.path, summary))
 
 
 class DropStream(DropRelation):
-    """DROP STREAM [[database_name.]schema_name.]stream_name;
+    """DROP STREAM [IF EXISTS] [[database_name.]schema_name.]stream_name;
 
     DROP RELATION of a stream.
     """
@@ -261,7 +266,7 @@ class DropStream(DropRelation):
 
 
 class DropChangelog(DropRelation):
-    """DROP CHANGELOG [[database_name.]schema_name.]changelog_name;
+    """DROP CHANGELOG [IF EXISTS] [[database_name.]schema_name.]changelog_name;
 
     DROP RELATION of a changelog.
     """
@@ -271,7 +276,7 @@ class DropChangelog(DropRelation):
 
 
 class DropMaterializedView(DropRelation):
-    """DROP MATERIALIZED VIEW [[database_name.]schema_name.]view_name;
+    """DROP MATERIALIZED VIEW [IF EXISTS] [[database_name.]schema_name.]view_name;
 
     DROP RELATION of a materialized view. Its query must be terminated first.
     """
@@ -281,7 +286,7 @@ class DropMaterializedView(DropRelation):
 
 
 class DropTable(DropRelation):
-    """DROP TABLE [[database_name.]schema_name.]table_name;
+    """DROP TABLE [IF EXISTS] [[database_name.]schema_name.]table_name;
 
     DROP RELATION of a table in a store. PostgreSQL's own tables are dropped by PostgreSQL.
     """

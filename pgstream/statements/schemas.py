@@ -15,7 +15,7 @@ from pgstream.errors import DuplicateSchema, UndefinedSchema
 from pgstream.names import Name, QName, quote
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import places
-from pgstream.statements.answers import ddl, done, exists, listing
+from pgstream.statements.answers import ddl, done, exists, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
 
@@ -62,7 +62,7 @@ class CreateSchema(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropSchema(Statement):
-    """DROP SCHEMA [database_name.]schema_name;
+    """DROP SCHEMA [IF EXISTS] [database_name.]schema_name;
 
     Remove an empty schema. Refused while it holds a relation.
     """
@@ -72,20 +72,27 @@ class DropSchema(Statement):
     columns: ClassVar = DDL_ROW
 
     name: QName
+    if_exists: bool
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
+        if_exists = c.accept("IF", "EXISTS")
         name = c.qname()
         if len(name.parts) > 2:
             raise UndefinedSchema(name=str(name), at=name.at)
         c.end()
-        return cls(name)
+        return cls(name, if_exists)
 
     async def execute(self, ctx: Context) -> Result:
+        if self.if_exists and not self._exists(ctx):
+            return missing(ctx, self.tag, "schema", str(self.name), self.name.parts)
         database, name = places.schema(ctx, self.name)
         await ctx.catalog.drop_schema(database, name, at=self.name.at)
         return done(self.tag, ddl("schema", _label(database, name), "DROP", [database, name]))
+
+    def _exists(self, ctx: Context) -> bool:
+        return ((ctx.session.database, *self.name.parts)[-2:]) in ctx.catalog.snapshot.schemas
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pgstream.names import Name
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import places
-from pgstream.statements.answers import ddl, done, exists, json_text, listing
+from pgstream.statements.answers import ddl, done, exists, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
 from pgstream.stores.spec import StoreType
@@ -76,7 +76,7 @@ class CreateStore(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropStore(Statement):
-    """DROP STORE store_name;
+    """DROP STORE [IF EXISTS] store_name;
 
     Forget a store. Nothing in it changes. Refused while relations lie in it.
     """
@@ -86,16 +86,20 @@ class DropStore(Statement):
     columns: ClassVar = DDL_ROW
 
     name: Name
+    if_exists: bool
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect("DROP", "STORE")
+        if_exists = c.accept("IF", "EXISTS")
         name = c.name()
         c.end()
-        return cls(name)
+        return cls(name, if_exists)
 
     async def execute(self, ctx: Context) -> Result:
         name = self.name.text
+        if self.if_exists and name not in ctx.catalog.snapshot.stores:
+            return missing(ctx, self.tag, "store", name, [name])
         await ctx.catalog.drop_store(name, at=self.name.at)
         if ctx.session.store == name:
             ctx.session.store = None
