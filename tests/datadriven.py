@@ -82,11 +82,6 @@ def check(case: Case, actual: str) -> None:
     assert actual == case.expected, f"{case.file}:{case.line}"
 
 
-def blessing() -> bool:
-    """Whether expectations are being rewritten."""
-    return _BLESS
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the expectations of data-driven tests")
 

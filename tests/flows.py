@@ -13,6 +13,7 @@ UUIDs print as ``<id>``. A case run alone runs the cases before it in its file f
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.datadriven import Case, blessing, cases, check
+from tests.datadriven import Case, cases, check
 from tests.server import Kafka, Server, within
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -72,13 +73,9 @@ class Flow:
 
     def do_query(self, case: Case, text: str) -> None:
         seconds = float(case.args.get("within", "0s").removesuffix("s"))
-        if seconds and not blessing():
-            try:
+        if seconds:
+            with contextlib.suppress(AssertionError):  # the comparison below shows the difference
                 within(seconds, lambda: self.rows(text) == case.expected)
-            except AssertionError:
-                pass  # the comparison below shows the difference
-        elif seconds:
-            within(seconds, lambda: self.rows(text) != "(no rows)")
         check(case, self.rows(text))
 
     def do_error(self, case: Case, text: str) -> None:

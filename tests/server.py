@@ -76,11 +76,13 @@ class Server:
     def stop(self) -> int:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(40)
+        with self.process:
+            return self.process.wait(40)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        with self.process:
+            self.process.wait()
 
 
 class Kafka:
@@ -88,7 +90,7 @@ class Kafka:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def topic(self, name: str, partitions: int = 1, **config: str) -> None:
         new = NewTopic(name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
@@ -96,7 +98,7 @@ class Kafka:
             f.result(30)
 
     def produce(self, topic: str, records: list[tuple[str | None, str | None]], timestamp: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0})
         for key, value in records:
             producer.produce(topic, value, key, **({"timestamp": timestamp} if timestamp else {}))
             producer.poll(0)
@@ -139,7 +141,8 @@ def broker(data_dir: Path, *flags: str) -> Iterator[Kafka]:
         yield Kafka(line.split()[1].removeprefix("kafka://"))
     finally:
         process.terminate()
-        process.wait(30)
+        with process:
+            process.wait(30)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The .test files of this folder and below: see tests/flows.py."""
+"""The .test files of flows/: see tests/flows.py."""
 
 from pathlib import Path
 
@@ -10,6 +10,6 @@ from tests.server import Kafka, Server
 
 
 @pytest.mark.stream
-@pytest.mark.parametrize("case", every(Path(__file__).parent), ids=str)
+@pytest.mark.parametrize("case", every(Path(__file__).parent / "flows"), ids=str)
 def test_case(case: Case, flows: Flows, server: Server, kafka: Kafka) -> None:
     flows.run(case, server, kafka)
