@@ -30,11 +30,11 @@ SELECT window_start, window_end, pageid, count(*) AS views
 FROM TUMBLE(pageviews, SIZE 10 SECONDS) WITH ('starting.position' = 'earliest')
 GROUP BY window_start, window_end, pageid;
 
--- Join two streams on time: page views with what the same user wrote about themselves within 30 seconds.
+-- Join two streams on time: page views with what the same user wrote about themselves within 10 seconds.
 CREATE MATERIALIZED VIEW viewer_cities AS
 SELECT v.viewtime, v.userid, v.pageid, u.regionid, u.contactinfo->city AS city
 FROM pageviews v WITH ('starting.position' = 'earliest', 'source.allow.latency.millis' = 1000)
-JOIN users u WITH ('starting.position' = 'earliest', 'source.allow.latency.millis' = 1000) WITHIN 30 SECONDS
+JOIN users u WITH ('starting.position' = 'earliest', 'source.allow.latency.millis' = 1000) WITHIN 10 SECONDS
 ON v.userid = u.userid;
 
 LIST QUERIES;

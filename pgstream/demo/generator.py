@@ -43,11 +43,11 @@ def user(rng: random.Random, now_ms: int) -> tuple[str, dict[str, Any]]:
 
 
 class Generator:
-    """A thread that produces until ``stop``: ``rate`` page views a second, and a tenth as many users."""
+    """A thread that produces until ``stop``: ``rate`` page views a second, and a fiftieth as many users."""
 
     def __init__(self, bootstrap: str, rate: int = 50) -> None:
         self.rate = rate
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
         self._bootstrap = bootstrap
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo generator", daemon=True)
@@ -74,7 +74,7 @@ class Generator:
         for n in itertools.count():
             now_ms = int(time.time() * 1000)
             self._send("pageviews", *pageview(rng, now_ms))
-            if n % 10 == 0:
+            if n % 50 == 0:
                 self._send("users", *user(rng, now_ms))
             self._producer.poll(0)
             if self._stop.wait(max(0.0, begin + (n + 1) / self.rate - time.time())):

@@ -32,6 +32,14 @@ def table(names: list[str], rows: list[tuple[Any, ...]], width: int = 28) -> str
     ])  # fmt: skip
 
 
+def answer(names: list[str], rows: list[tuple[Any, ...]]) -> str:
+    """A statement's answer, short: of a DDL row its sentence, of LIST QUERIES what a first reader wants to know."""
+    if "Summary" in names:
+        return "\n".join(f" {r[names.index('Summary')]}" for r in rows)
+    wanted = [n for n in ("ID", "Actual State", "Query") if n in names] or names
+    return table(wanted, [tuple(r[names.index(n)] for n in wanted) for r in rows], 60)
+
+
 def _cut(text: str, width: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
@@ -51,5 +59,4 @@ def run(connection: psycopg.Connection[Any], bootstrap: str, say: Callable[[str]
             say(" (already there from an earlier demo: it went on where it had stopped)")
             continue
         if cursor.description:
-            names = [c.name for c in cursor.description]
-            say(table(names[:4], [r[:4] for r in cursor.fetchall()]))
+            say(answer([c.name for c in cursor.description], cursor.fetchall()))
