@@ -63,6 +63,10 @@ class Cluster:
     def sockets(self) -> Path:
         return self.data_dir.open_sockets()
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
     async def start(self) -> None:
         """Have a postmaster of ours accept connections. Errors: ConfigurationError with the log's last words."""
         self._user = unprivileged(self.folder, self._bin / "postgres")
@@ -116,7 +120,12 @@ class Cluster:
                 return
             if "locale" not in words:
                 break
-        raise ConfigurationError(what=f'could not make a PostgreSQL cluster in "{self.folder}"', detail=words)
+        nameless = "could not look up effective user ID" in words
+        raise ConfigurationError(
+            what=f'could not make a PostgreSQL cluster in "{self.folder}"',
+            detail=words,
+            hint="Run pgstream as a user that has a name (an entry in /etc/passwd)." if nameless else None,
+        )
 
     async def _initdb(self, folder: Path, locale: str) -> tuple[int, str]:
         secret = self.sockets / "password"

@@ -56,6 +56,11 @@ class Postgres:
         query = "?" + urlencode(options, quote_via=quote, safe="") if options else ""
         return f"postgresql://{login}@{place}/{quote(database, safe='')}{query}"
 
+    @property
+    def postmaster(self) -> int | None:
+        """The process id of the embedded PostgreSQL."""
+        return self._cluster.pid if self._cluster is not None else None
+
     async def stop(self) -> None:
         """Stop the embedded PostgreSQL and give the data directory back. May be called twice."""
         if self._cluster is not None:
