@@ -57,9 +57,7 @@ class WorkerProcess:
         self.socket.sendall(ch.encode(request))
 
     def wait(self, kind: type[T], seconds: float = 60, **fields: Any) -> T:
-        return self.until(
-            lambda e: isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items()), seconds
-        )
+        return self.until(lambda e: isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items()), seconds)
 
     def until(self, wanted: Callable[[Any], bool], seconds: float = 60) -> Any:
         end = time.monotonic() + seconds

@@ -1,0 +1,155 @@
+"""What is wrong is refused before it runs, or ends its own query with a fault that names the place."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pgstream.engine import channel as ch
+from pgstream.planner import plan as p
+from tests.server import Kafka, within
+from tests.stream.worker.driver import Environment, WorkerProcess, project, source
+
+pytestmark = pytest.mark.stream
+COLUMNS = "id BIGINT, o STRUCT<x INTEGER>"
+
+
+def test_analyze_answers_columns_and_positions(worker: WorkerProcess) -> None:
+    src = source("none", "id BIGINT, k VARCHAR, ts BIGINT", watermark=True)
+    good = worker.analyze(project(src, "id", "s = named_struct('Some Field', `k`)"))
+    assert good.columns == [("id", "bigint", True), ("s", "struct<`Some Field`:string>", False)]
+    bad = worker.analyze(p.Project(src, [p.Expr("a", "`id`", 7), p.Expr("b", "`id` + array(1)", 21)]))
+    assert (bad.fault.kind, bad.fault.sqlstate, bad.fault.at) == ("user", "42804", 21)
+    gone = worker.analyze(p.Filter(src, p.Expr("", "`nix` = 1", 33)))
+    assert (gone.fault.sqlstate, gone.fault.at) == ("42703", 33)
+
+
+def test_what_cannot_run_as_a_stream_is_refused(worker: WorkerProcess) -> None:
+    src = source("none", "id BIGINT, k VARCHAR, ts BIGINT", watermark=True)
+    distinct = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("n", "count(DISTINCT `id`)", 9)])
+    refused = worker.analyze(distinct).fault
+    assert (refused.kind, refused.sqlstate) == ("user", "0A000")
+    assert "istinct aggregations" in refused.detail
+
+
+def bad_records(kafka: Kafka, topic: str) -> None:
+    values = [json.dumps({"id": i}) for i in range(3)]
+    kafka.produce(topic, [("k", v) for v in [*values, '{"id": 3, "o": {"x": "text"}}', '{"id": 4}']])
+
+
+def test_bad_record_ends_the_query_after_what_came_before(
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str
+) -> None:
+    bad_records(kafka, topic)
+    view = env.view(uuid.uuid4().hex, "id bigint")
+    plan = p.Plan(project(source(topic, COLUMNS), "id"), p.ViewSink("r", "main", view, "append"))
+    query = worker.start(plan, env)
+    fault = worker.wait(ch.Ended, query=query).fault
+    assert fault is not None
+    assert (fault.kind, fault.sqlstate) == ("data", "22000")
+    assert fault.message.endswith('could not be decoded: field "o.x" must be INTEGER, found a string text')
+    assert f'offset 3 of topic "{topic}"' in fault.message
+    assert env.rows(view) == [(0,), (1,), (2,)]
+    again = worker.start(plan, env, query, attempt=2)
+    assert again == query
+    second = worker.until(lambda e: isinstance(e, ch.Ended) and e.query == query and e.attempt == 2)
+    assert second.fault == fault
+    assert env.rows(view) == [(0,), (1,), (2,)], "a restart fails at the same record and writes nothing twice"
+
+
+@pytest.mark.parametrize("mode", ["ignore", "log"])
+def test_bad_record_is_skipped_and_counted(
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str, mode: str
+) -> None:
+    bad_records(kafka, topic)
+    kafka.topic(topic + "_bad")
+    view = env.view(uuid.uuid4().hex, "id bigint")
+    src = source(topic, COLUMNS, on_bad_record=mode, bad_record_topic=topic + "_bad")
+    query = worker.start(p.Plan(project(src, "id"), p.ViewSink("r", "main", view, "append")), env)
+    within(60, lambda: env.rows(view) == [(0,), (1,), (2,), (4,)])
+    assert worker.until(lambda e: isinstance(e, ch.Progress) and e.query == query).bad_records == 1
+    if mode == "log":
+        assert [(k, v) for k, v, _ in kafka.consume(topic + "_bad", 1)] == [("k", '{"id": 3, "o": {"x": "text"}}')]
+    assert worker.stop(query, forget=True).fault is None
+
+
+def test_missing_topic_is_a_store_fault(worker: WorkerProcess, env: Environment) -> None:
+    view = env.view(uuid.uuid4().hex, "id bigint")
+    name = f"missing_{uuid.uuid4().hex[:6]}"
+    query = worker.start(p.Plan(source(name, "id BIGINT"), p.ViewSink("r", "main", view, "append")), env)
+    fault = worker.wait(ch.Ended, query=query).fault
+    assert fault is not None and (fault.kind, fault.sqlstate) == ("store", "42704")
+
+
+def test_an_older_attempt_is_fenced(worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str) -> None:
+    view = env.view(uuid.uuid4().hex, "id bigint")
+    plan = p.Plan(source(topic, "id BIGINT"), p.ViewSink("r", "main", view, "append"))
+    kafka.produce(topic, [(None, '{"id": 1}')])
+    query = worker.start(plan, env)
+    within(60, lambda: env.rows(view) == [(1,)])
+    env.sql("UPDATE pgstream_state.ledger SET attempt = 2 WHERE query = %s", query)
+    kafka.produce(topic, [(None, '{"id": 2}')])
+    fault = worker.wait(ch.Ended, query=query).fault
+    assert fault is not None and fault.sqlstate == "55000"
+    assert env.rows(view) == [(1,)]
+
+
+def test_killed_worker_resumes_exactly(
+    worker_settings: dict[str, Any], workspace: Path, env: Environment, kafka: Kafka, topic: str
+) -> None:
+    """kill -9 in the middle of 20,000 keyed events, three times: the view and the topic hold each once."""
+    total, keys = 20_000, 50
+    out = topic + "_out"
+    kafka.topic(out, 2)
+    view = env.view(uuid.uuid4().hex, "k bigint, n bigint, s bigint", ["k"])
+    src = source(topic, "id BIGINT, k BIGINT", options={"max.records.per.batch": "700"})
+    counts = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("n", "count(1)"), p.Expr("s", "sum(`id`)")])
+    plans = [p.Plan(counts, p.ViewSink("r", "main", view, "upsert", ["k"])),
+             p.Plan(src, p.KafkaSink("r", "k", out, "append", "json", ["id", "k"], "json", ["k"]))]  # fmt: skip
+    rows = [(str(i % keys), json.dumps({"id": i, "k": i % keys})) for i in range(total)]
+    kafka.produce(topic, rows)
+    ids = [str(uuid.uuid4()) for _ in plans]
+    done = 0
+    with (workspace / "killed.log").open("ab") as log:
+        for attempt in range(1, 5):
+            w = WorkerProcess(worker_settings, log)
+            w.wait(ch.Ready, 120)
+            for query, plan in zip(ids, plans, strict=True):
+                w.start(plan, env, query, attempt)
+            if attempt < 4:
+                before = done
+                within(90, lambda b=before: progress(env, view) > b)
+                done = progress(env, view)
+                w.kill()
+                continue
+            within(120, lambda: progress(env, view) == total)
+            got = kafka.consume(out, total)
+            assert sorted(json.loads(v)["id"] for _, v, _ in got) == list(range(total))
+            assert len(env.rows(view)) == keys
+            assert sum(r[2] for r in env.rows(view)) == total * (total - 1) // 2
+            w.kill()
+
+
+def progress(env: Environment, view: str) -> int:
+    return int(env.sql(f'SELECT coalesce(sum(n), 0) FROM pgstream_state."{view}"')[0][0])
+
+
+def test_worker_ends_with_its_server(worker_settings: dict[str, Any], workspace: Path) -> None:
+    with (workspace / "orphan.log").open("ab") as log:
+        w = WorkerProcess(worker_settings, log)
+    w.wait(ch.Ready, 120)
+    children = psutil.Process(w.process.pid).children(recursive=True)
+    assert children
+    w.socket.close()
+    began = time.monotonic()
+    w.process.wait(10)
+    within(5, lambda: not any(c.is_running() and c.status() != psutil.STATUS_ZOMBIE for c in children))
+    assert time.monotonic() - began < 8
+    assert not [f for f in os.listdir("/tmp") if f.startswith(f"pgstream-worker-{w.process.pid}-")]
