@@ -56,6 +56,7 @@ class Item:
     path: tuple[str, ...] = ()
     relation: RelationRecord | None = None
     window: WindowCall | None = None
+    at: int | None = None
 
     def answers(self, qualifier: tuple[str, ...]) -> bool:
         if len(qualifier) == 1:
@@ -65,10 +66,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The relations of one FROM, left to right. ``joined``: they are a join's output, with prefixed fields."""
+    """The relations of one FROM, left to right. ``joined``: they are a join's output, with prefixed fields.
+
+    ``placed``: each row still has the position of its one source record (``__partition``, ``__offset``).
+    """
 
     items: tuple[Item, ...]
     joined: bool = False
+    placed: bool = True
 
     @property
     def window(self) -> WindowCall | None:
@@ -79,9 +84,9 @@ class Scope:
         mine = {i.alias for i in self.items}
         for item in right.items:
             if item.alias in mine:
-                raise DuplicateAlias(name=item.alias)
+                raise DuplicateAlias(name=item.alias, at=item.at)
         left = _prefixed(self.items, left_alias)
-        return Scope(left + _prefixed(right.items, right_alias), joined=True)
+        return Scope(left + _prefixed(right.items, right_alias), joined=True, placed=False)
 
     def column(self, node: exp.Column) -> Column:
         """The column a reference means. Errors: UndefinedColumn, AmbiguousColumn, MissingFrom, with position."""

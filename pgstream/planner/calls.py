@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import InvalidStatement, NotYet, TypeMismatch
+from pgstream.catalog.records import RelationRecord
+from pgstream.errors import InvalidStatement, NotYet
 from pgstream.planner import infer
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Compiler, Typed, literal
@@ -81,9 +82,9 @@ def _type(call: Call) -> Type | None:
 
 def _aggregate(call: Call, where: str) -> Typed:
     text = call.text()
-    if "`__partition`" in text and call.compiler.scope.joined:
-        raise NotYet(what=f"{call.function.name} over a join", at=at(call.node),
-                     detail="It keeps the order of arrival, which the rows of a join do not have.")  # fmt: skip
+    if "`__partition`" in text and not call.compiler.scope.placed:
+        raise NotYet(what=f"{call.function.name} over a join or a union", at=at(call.node),
+                     detail="It keeps the order of arrival, which their rows do not have.")  # fmt: skip
     if where:
         if "`__partition`" in text:
             raise NotYet(what=f"FILTER after {call.function.name}", at=at(call.node))
@@ -167,7 +168,7 @@ def _rowkey(call: Call) -> Typed:
     relation = _only_relation(call, "ROWKEY()")
     key_format = relation.properties.get("key.format", "").lower()
     if not key_format:
-        return Typed("null")
+        return Typed("cast(null as string)", types.TEXT)
     key_type = relation.properties.get("key.type") or "VARCHAR"
     type_ = types.parse(key_type)
     call.compiler.wants.add("key")
@@ -180,18 +181,17 @@ def _rowkey(call: Call) -> Typed:
 
 def _rowmetadata(call: Call) -> Typed:
     relation = _only_relation(call, "ROWMETADATA()")
-    text = (
-        f"named_struct('topic', {literal(relation.entity or '')}, "
-        "'partition', `__partition`, 'offset', `__offset`)"
-    )  # fmt: skip
+    topic = literal(relation.entity or "")
+    text = f"named_struct('topic', {topic}, 'partition', `__partition`, 'offset', `__offset`)"
     return Typed(text, _type(call))
 
 
-def _only_relation(call: Call, what: str):  # type: ignore[no-untyped-def]
+def _only_relation(call: Call, what: str) -> RelationRecord:
     items = call.compiler.scope.items
-    if len(items) != 1 or items[0].relation is None:
+    relation = items[0].relation if len(items) == 1 else None
+    if relation is None:
         raise NotYet(what=f"{what} here", at=at(call.node), detail="It reads the record of a single source.")
-    return items[0].relation
+    return relation
 
 
 _SPECIAL: dict[str, Callable[[Call], Typed]] = {
@@ -206,5 +206,3 @@ _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "rowkey": _rowkey,
     "rowmetadata": _rowmetadata,
 }
-
-__all__ = ["TypeMismatch", "build"]

@@ -188,10 +188,10 @@ def check_input(step: Step, scope: Scope, position: int | None) -> None:
 def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], early: bool) -> Step:
     """The aggregate step. ``early``: a window shows its running value before it closes."""
     window = scope.window
-    final = window is not None and (not early or step.joined)
+    final = window is not None and not early
     node = wanting(step.node, wants)
     if window is not None:
         node = watermarked(node)
     shape = plan.Window(window.kind, window.size_ms, window.advance_ms) if window is not None else None
     made = plan.Aggregate(node, grouping.group, grouping.calls, shape, final)
-    return Step(made, (), "append" if final else "upsert", "changelog", grouping.key, aggregated=True)
+    return Step(made, (), "append" if final else "upsert", "changelog", grouping.key, aggregated=True, placed=False)

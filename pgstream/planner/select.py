@@ -167,7 +167,7 @@ class Planner:
         )
         if top and self.want != "result":
             _distinct(columns)
-        return Step(plan.Union(inputs), columns, joined=any(s.joined for s in steps))
+        return Step(plan.Union(inputs), columns, joined=any(s.joined for s in steps), placed=False)
 
     def select(self, tree: exp.Select, env: Mapping[str, Cte], top: bool) -> Step:
         """One SELECT."""
@@ -242,7 +242,7 @@ class Planner:
         if isinstance(node, exp.Subquery):
             _only(node, "this", "alias", "with_")
             step = self.query(node.this, self._ctes(node, env))
-            return step, Scope((Item(name or "unnamed_subquery", step.columns),))
+            return step, Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
         if not isinstance(node, exp.Table):
             raise NotYet(what=node.key.upper(), at=at(node))
         if not isinstance(node.this, exp.Identifier):
@@ -261,7 +261,7 @@ class Planner:
             if given:
                 raise NotSupported(what="WITH after a CTE", at=next(iter(given.values())).at)
             step = self.query(cte.query, cte.env)
-            return step, Scope((Item(alias or name.name, step.columns),))
+            return step, Scope((Item(alias or name.name, step.columns, at=name.at),), placed=step.placed)
         relation = sources.find(name, self.snapshot, self.database, self.schema)
         self.relations_read.append(relation)
         label = alias or name.name
@@ -271,10 +271,12 @@ class Planner:
         if relation.kind == "changelog":
             step = replace(step, mode="upsert", kind="changelog", key=relation.primary_key)
         if window is not None:
+            if window.size_ms % window.advance_ms:
+                raise InvalidStatement(what="the size of HOP must be a multiple of its advance", at=window.at)
             bounds = tuple(Column(b, b, _WINDOW_TYPE, bound=True) for b in WINDOW_BOUNDS)
             columns = (*(c for c in columns if c.name not in WINDOW_BOUNDS), *bounds)
         path = () if alias else tuple(relation.full.path)
-        return step, Scope((Item(label, columns, path, relation, window),))
+        return step, Scope((Item(label, columns, path, relation, window, name.at),))
 
     # The select list
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pgstream import stores
 from pgstream.catalog.records import RelationRecord, Snapshot, StoreRecord
-from pgstream.errors import InvalidOption, NotYet, UndefinedRelation, UndefinedStore
+from pgstream.errors import InvalidOption, MissingOption, NotYet, UndefinedRelation, UndefinedStore
 from pgstream.names import QName
 from pgstream.planner import plan
 from pgstream.properties import Given, Options
@@ -44,7 +44,11 @@ def open_source(
     store = _store(relation.store or "", snapshot, at)
     kind = stores.find(store.type)
     kind.require(Can.STREAM if relation.kind == "stream" else Can.CHANGELOG, at)
-    checked = kind.source_options.check(given)
+    try:
+        checked = kind.source_options.check(given)
+    except MissingOption as e:
+        e.at = next((g.at for g in given.values()), at)
+        raise
     settled = {**relation.properties, **checked}
     handling = _ON_BAD_RECORD[settled.get(_ERROR + "handling", "TERMINATE").upper()]
     log_store = settled.get(_ERROR + "log.store", store.name) if handling == "log" else None

@@ -20,6 +20,7 @@ class Step:
     """A built step. ``mode``: append or upsert. ``kind``: stream or changelog; final windows are an append changelog.
 
     ``key``: fields of a changelog's key. ``aggregated`` / ``joined``: whether a GROUP BY or a join is below.
+    ``placed``: rows still have the position of their one source record.
     """
 
     node: plan.Node
@@ -29,6 +30,7 @@ class Step:
     key: tuple[str, ...] = ()
     aggregated: bool = False
     joined: bool = False
+    placed: bool = True
 
     @property
     def is_plain(self) -> bool:

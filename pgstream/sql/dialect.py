@@ -211,6 +211,8 @@ class DeltaStreamParser(Parser):
         name = self._curr
         if name.text.upper() not in WINDOWS or self._next.token_type is not TokenType.L_PAREN:
             return super()._parse_table_parts(*args, **kw)
+        if name.text.upper() not in ("TUMBLE", "HOP"):
+            raise NotYet(what=f"window {name.text.upper()}", at=name.start)
         self._advance(2)
         table: Any = super()._parse_table_parts(fast=True)
         if table is None or not self._match(TokenType.COMMA):
@@ -222,8 +224,6 @@ class DeltaStreamParser(Parser):
                 self.raise_error("ADVANCE BY")
             self._expect("ADVANCE", "BY")
             advance = self._duration()
-        elif name.text.upper() not in ("TUMBLE",):
-            raise NotYet(what=f"window {name.text.upper()}", at=name.start)
         self._match_r_paren()
         table.meta["window"] = WindowCall(name.text.lower(), size, advance, name.start)
         return table

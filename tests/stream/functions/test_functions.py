@@ -1,0 +1,116 @@
+"""Every row of the function table, executed by Spark with the worker's SQL settings.
+
+``values``: one expression a line over one row; ``aggregates``: over five rows. Output: value and Spark type. Row values
+stand in ``ROWS``; the relation is ``t``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pgstream import types
+from pgstream.catalog.records import ColumnRecord, RelationRecord, Snapshot, StoreRecord
+from pgstream.names import FullName
+from pgstream.planner.functions import FUNCTIONS
+from pgstream.planner.plan import Aggregate, Project
+from pgstream.planner.select import plan_select
+from pgstream.sql.cursor import Cursor
+from tests.datadriven import Case, cases, check
+
+# Spark's own client leaves a socket to the collector of garbage after collect().
+pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+
+COLUMNS = {
+    "k": "VARCHAR", "n": "INTEGER", "b": "BIGINT", "d": "DOUBLE", "x": "DECIMAL(10,2)", "s": "VARCHAR", "u": "VARCHAR",
+    "f": "BOOLEAN", "ts": "TIMESTAMP(3)", "lt": "TIMESTAMP_LTZ(3)", "day": "DATE", "arr": "ARRAY<VARCHAR>",
+    "nums": "ARRAY<INTEGER>", "m": "MAP<VARCHAR, INTEGER>", "st": "STRUCT<a BIGINT, b STRUCT<c VARCHAR>>",
+    "j": "VARCHAR", "url": "VARCHAR", "raw": "VARBINARY",
+}  # fmt: skip
+_NOW = dt.datetime(2024, 2, 29, 13, 5, 7, 120000)
+_JSON = '{"a": {"b": [1, 2]}, "s": "it\'s", "n": 5, "q": "[x"}'
+FIRST = (
+    "a", 7, 70, 2.5, Decimal("12.50"), "Hello World", None, True, _NOW, _NOW.replace(tzinfo=dt.UTC),
+    dt.date(2024, 2, 29), ["x", "y", "x"], [3, 1, 2], {"k": 1}, {"a": 9, "b": {"c": "deep"}}, _JSON,
+    "https://u:p@h.io:1/p/x?q=1&r=2#f", b"abc",
+)  # fmt: skip
+REST = [("a", 2, 20, 1.5, "b1"), ("b", 4, 40, 25000000.0, "b2"), ("b", None, None, None, None), ("b", 5, 50, 0.5, "b3")]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    builder: Any = SparkSession.builder
+    settings = {"spark.sql.ansi.enabled": "false", "spark.sql.caseSensitive": "true", "spark.ui.enabled": "false",
+                "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "1"}  # fmt: skip
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.master("local[1]").getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession) -> DataFrame:
+    names = list(COLUMNS)
+    data = [(*FIRST, _NOW, 0, 0)]
+    for at, (k, n, b, d, s) in enumerate(REST, start=1):
+        given = {"k": k, "n": n, "b": b, "d": d, "s": s}
+        data.append((*(given.get(c) for c in names), _NOW + dt.timedelta(seconds=at), 0, at))
+    declared = ", ".join(f"{n} {types.parse(t).spark}" for n, t in COLUMNS.items())
+    return spark.createDataFrame(data, declared + ", __time timestamp, __partition int, __offset bigint").cache()
+
+
+def _snapshot() -> Snapshot:
+    columns = tuple(ColumnRecord(n, types.parse(t)) for n, t in COLUMNS.items())
+    relation = RelationRecord("t", FullName("main", "public", "t"), "stream", columns, "o", store="k", entity="topic")
+    return Snapshot(
+        stores={"k": StoreRecord("k", "k", "KAFKA", {}, "o")}, relations={("main", "public", "t"): relation}
+    )
+
+
+def _project(expressions: list[str]) -> Project:
+    select = Cursor("SELECT " + ", ".join(expressions) + " FROM t").select()
+    root = plan_select(select, _snapshot(), "main", "public", "result").root
+    assert isinstance(root, Project)
+    return root
+
+
+def _values(rows: DataFrame, expressions: list[str]) -> list[str]:
+    """Each expression's value and type, all in one Spark job."""
+    project = _project(expressions)
+    frame = rows.where("__offset = 0")
+    if isinstance(project.input, Aggregate):
+        inner = project.input
+        calls = [f"{e.sql} AS `{e.name}`" for e in inner.aggregates]
+        frame = rows.selectExpr(*calls) if not inner.group else frame
+    shown = [f"concat_ws(' : ', coalesce(cast(({e.sql}) as string), 'NULL'), typeof({e.sql}))" for e in project.columns]
+    row = frame.selectExpr(*shown).collect()[0]
+    return list(row)
+
+
+@pytest.mark.parametrize("case", cases(Path(__file__).parent / "functions.test"), ids=str)
+def test_functions(case: Case, rows: DataFrame) -> None:
+    lines = case.input.split("\n")
+    check(case, "\n".join(f"{line}  =>  {value}" for line, value in zip(lines, _values(rows, lines), strict=True)))
+
+
+def test_every_function_is_called() -> None:
+    text = "\n".join(c.input.upper() for c in cases(Path(__file__).parent / "functions.test"))
+    random = {"RAND", "RAND_INTEGER", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP", "LOCALTIMESTAMP",
+              "CURRENT_DATE"}  # fmt: skip
+    spelled = {name: name.replace("TRIM_", "TRIM(") for name in FUNCTIONS}
+    assert [n for n, s in spelled.items() if n not in random and s not in text] == []
+
+
+def test_what_changes_from_call_to_call(rows: DataFrame) -> None:
+    calls = ["RAND()", "RAND(1)", "RAND_INTEGER(5)", "RAND_INTEGER(1, 5)", "UUID()", "NOW()", "CURRENT_TIMESTAMP",
+             "CURRENT_ROW_TIMESTAMP()", "LOCALTIMESTAMP", "CURRENT_DATE", "UNIX_TIMESTAMP()"]  # fmt: skip
+    kinds = [v.split(" : ")[-1] for v in _values(rows, calls)]
+    assert kinds == ["double", "double", "int", "int", "string", "timestamp", "timestamp", "timestamp", "timestamp_ntz",
+                     "date", "bigint"]  # fmt: skip

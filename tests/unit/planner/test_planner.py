@@ -1,0 +1,104 @@
+"""Selects to plans, over a small fixed catalogue (``RELATIONS``), and the errors of binding with their positions.
+
+``plan want=view|stream|changelog|result``: the plan as a tree, then mode, kind, key and output columns.
+``error want=…``: ``SQLSTATE at OFFSET "text from there": message``. ``json``: the plan's JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pgstream import types
+from pgstream.catalog.records import ColumnRecord, RelationRecord, Snapshot, StoreRecord
+from pgstream.errors import PgStreamError
+from pgstream.names import FullName
+from pgstream.planner.explain import explain
+from pgstream.planner.plan import Plan, ResultSink, load
+from pgstream.planner.select import Planned, plan_select
+from pgstream.sql.cursor import Cursor
+from tests.datadriven import Case, cases, check
+
+HERE = Path(__file__).parent
+
+
+def _relation(
+    name: str, columns: Mapping[str, str], kind: str = "stream", key: tuple[str, ...] = (), **properties: str
+) -> RelationRecord:
+    return RelationRecord(
+        id=name,
+        full=FullName("main", "public", name),
+        kind=kind,
+        columns=tuple(ColumnRecord(n, types.parse(t)) for n, t in columns.items()),
+        owner="o",
+        primary_key=key,
+        store=None if kind == "materialized_view" else "kafka",
+        entity=f"topic_{name}",
+        properties={"value.format": "JSON", **{k.replace("__", "."): v for k, v in properties.items()}},
+    )
+
+
+_PAGEVIEWS = {"viewtime": "BIGINT", "userid": "VARCHAR", "pageid": "VARCHAR"}
+_USERS = {"registertime": "BIGINT", "userid": "VARCHAR", "regionid": "VARCHAR", "interests": "ARRAY<VARCHAR>",
+          "contactinfo": 'STRUCT<phone VARCHAR, city VARCHAR, "State" VARCHAR, geo STRUCT<lat DOUBLE>>'}  # fmt: skip
+_ALL = {"i": "INTEGER", "l": "BIGINT", "d": "DOUBLE", "s": "VARCHAR", "Case": "VARCHAR", "ts": "TIMESTAMP(3)",
+        "f": "BOOLEAN", "m": "MAP<VARCHAR, INTEGER>", "arr": "ARRAY<BIGINT>"}  # fmt: skip
+RELATIONS = [
+    _relation("pageviews", _PAGEVIEWS, timestamp="viewtime"),
+    _relation("users", _USERS, starting__position="EARLIEST", key__format="JSON", key__type="STRUCT<userid VARCHAR>"),
+    _relation("users_log", {"userid": "VARCHAR", "city": "VARCHAR", "n": "INTEGER"}, "changelog", ("userid",)),
+    _relation("t", _ALL),
+    _relation("v", {"a": "INTEGER"}, "materialized_view"),
+]
+SNAPSHOT = Snapshot(
+    stores={"kafka": StoreRecord("1", "kafka", "KAFKA", {}, "o"), "other": StoreRecord("2", "other", "KAFKA", {}, "o")},
+    relations={(r.full.database, r.full.schema, r.full.name): r for r in RELATIONS},
+)
+
+
+def _plan(text: str, want: str) -> Planned:
+    c = Cursor(text)
+    select = c.select()
+    c.end()
+    return plan_select(select, SNAPSHOT, "main", "public", want)
+
+
+def _run(case: Case) -> str:
+    try:
+        planned = _plan(case.input, case.args.get("want", "result"))
+    except PgStreamError as e:
+        hint = f"\nHINT: {e.hint}" if e.hint and "docs/statements" not in e.hint else ""
+        detail = f"\nDETAIL: {e.detail}" if e.detail else ""
+        where = "" if e.at is None else f' "{case.input[e.at : e.at + 12]}"'
+        return f"{e.sqlstate} at {e.at}{where}: {e}{detail}{hint}"
+    if case.directive == "json":
+        return Plan(planned.root, ResultSink(planned.limit)).json().decode()
+    key = f" by ({', '.join(planned.key)})" if planned.kind == "changelog" else ""
+    limit = "" if planned.limit is None else f", limit {planned.limit}"
+    return f"{explain(planned.root)}\n{planned.kind}{key}, {planned.mode}{limit}: {', '.join(planned.columns)}"
+
+
+@pytest.mark.parametrize("case", [c for f in sorted(HERE.glob("*.test")) for c in cases(f)], ids=str)
+def test_plan(case: Case) -> None:
+    out = _run(case)
+    assert (case.directive == "error") == (" at " in out.split("\n")[0] and out[5:9] == " at "), out
+    check(case, out)
+
+
+def test_plan_survives_json() -> None:
+    planned = _plan("SELECT userid FROM pageviews WHERE viewtime > 5", "result")
+    plan = Plan(planned.root, ResultSink())
+    assert load(plan.json()) == plan
+
+
+def test_relations_and_stores_are_listed_once() -> None:
+    text = (
+        "SELECT a.userid FROM pageviews a WITH ('source.deserialization.error.handling' = IGNORE_AND_LOG, "
+        "'source.deserialization.error.log.topic' = 'bad', 'source.deserialization.error.log.store' = 'other') "
+        "JOIN pageviews b WITHIN 1 HOUR ON a.userid = b.userid"
+    )
+    planned = _plan(text, "view")
+    assert [r.full.name for r in planned.sources] == ["pageviews"]
+    assert planned.stores == ("kafka", "other")
