@@ -20,8 +20,8 @@ CATALOGUE: dict[str, type[PgStreamError]] = {}
 class PgStreamError(Exception):
     """Base of all conditions. ``at`` is a 0-based character offset into the statement's text.
 
-    Raise as ``raise UndefinedStore(name=…, at=…)``: keyword arguments fill the templates of message, hint and detail;
-    ``hint`` and ``detail`` given at the raise replace the class's own.
+    Raise as ``raise UndefinedStore(name=…, at=…)``: keyword arguments fill the templates of the class's message and
+    hint; a ``hint`` given at the raise replaces the class's own and, like ``detail``, is taken as it is.
     """
 
     sqlstate: ClassVar[str] = "XX000"
@@ -61,8 +61,10 @@ class PgStreamError(Exception):
         self.values = values
         self.at = at
         self.detail = detail
-        hint = hint if hint is not None else self.class_hint
-        self.hint = hint.format(**values) if hint and values else hint
+        template = self.class_hint
+        if hint is None and template is not None:
+            hint = template.format(**values) if values else template
+        self.hint = hint
         self.text = self.message.format(**values) if values else self.message
         super().__init__(self.text)
 

@@ -61,7 +61,7 @@ class InsertInto(Statement):
             raise NotYet(
                 what="INSERT INTO a stream or changelog with VALUES",
                 at=c.at,
-                hint="INSERT INTO ENTITY topic VALUE('{…}') writes one record.",
+                hint="INSERT INTO ENTITY topic VALUE('{…}') writes one JSON record.",
             )
         if c.peek("(") and not (c.peek("(", "SELECT") or c.peek("(", "WITH") or c.peek("(", "(")):
             raise NotYet(what="INSERT INTO with a column list", at=c.at, hint="Columns are matched by position.")
@@ -86,6 +86,12 @@ class InsertInto(Statement):
         session = ctx.session
         want = "stream" if into.kind == "stream" else "changelog"
         planned = plan_select(self.select, ctx.catalog.snapshot, session.database, session.schema, want)
+        if into.kind == "changelog" and self.partition_by:
+            raise InvalidStatement(
+                what="PARTITION BY cannot be used in INSERT INTO a changelog",
+                at=self.partition_by[0].at,
+                hint="Its record key is the primary key.",
+            )
         if into.kind == "stream":
             sinks.check_kind(planned, "stream", "INSERT INTO a stream", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
@@ -154,19 +160,26 @@ class InsertInto(Statement):
 
 
 def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name]) -> Declared:
-    """An existing relation as a sink. Its key columns: as it says, or those its key's fields name."""
+    """An existing relation as a sink. Its key columns: as it says, those its key's fields name, or the primary key."""
     store = ctx.catalog.snapshot.stores[into.store or ""]
     properties = {k: v for k, v in into.properties.items() if k not in ("timestamp", "starting.position")}
-    if partition_by:
+    columns = {c.name for c in into.columns}
+    excluded = properties.pop("value.columns.exclude", None)
+    if partition_by or into.kind == "changelog":
         properties = {k: v for k, v in properties.items() if k not in ("key.columns", "key.type")}
+    elif excluded is not None:
+        raise NotYet(
+            what=f'INSERT INTO "{into.full}", whose record key has columns that the stream has not',
+            hint="PARTITION BY makes the key of columns of the stream.",
+        )
     elif "key.columns" in properties:
         properties.pop("key.type", None)
     elif "key.type" in properties:
         type_ = types.parse(properties.pop("key.type"))
         fields = [n for n, _ in type_.fields]
-        if fields and set(fields) <= {c.name for c in into.columns}:
+        if fields and set(fields) <= columns:
             properties["key.columns"] = ",".join(fields)
-        elif into.kind == "stream":
+        else:
             properties.pop("key.format", None)
     return Declared(store, places.store_type(store), into.entity or "", properties, {}, {})
 
