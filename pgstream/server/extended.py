@@ -150,10 +150,17 @@ class Extended:
         if portal is not None and portal.sending is not None:
             await portal.sending.close()
 
-    async def close_portals(self) -> None:
-        """The transaction has ended, or the session."""
-        for name in list(self.portals):
-            await self.close_portal(name)
+    async def close_portals(self, portals: list[Portal]) -> None:
+        """End the rows of portals that ``take_portals`` gave."""
+        for portal in portals:
+            if portal.sending is not None:
+                await portal.sending.close()
+
+    def take_portals(self) -> list[Portal]:
+        """The transaction has ended, or the session: forget all portals now, before the next Bind makes new ones."""
+        portals = list(self.portals.values())
+        self.portals.clear()
+        return portals
 
 
 def _decode_values(message: frontend.Bind, oids: Sequence[int]) -> list[str | None]:

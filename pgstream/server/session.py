@@ -113,7 +113,7 @@ class ClientSession(asyncio.Protocol):
         if self._greeted is not None:
             self.backend.client = None
             self.backend.close()
-            self._spawn(self.extended.close_portals())
+            self._spawn(self.extended.close_portals(self.extended.take_portals()))
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
@@ -196,7 +196,7 @@ class ClientSession(asyncio.Protocol):
     def backend_ready(self, status: int) -> None:
         """ReadyForQuery passed by: outside a transaction block portals do not outlive it."""
         if status == IDLE and self.extended.portals:
-            self._spawn(self.extended.close_portals())
+            self._spawn(self.extended.close_portals(self.extended.take_portals()))
 
     def own_ready(self) -> None:
         """End the answer to a Query of ours."""
@@ -371,7 +371,8 @@ class ClientSession(asyncio.Protocol):
         message = frontend.decode(kind, bytes(data[pos + 5 : after]))
         if not self.extended.is_ours(message):
             if isinstance(message, frontend.Bind) and message.portal in self.extended.portals:
-                self._spawn(self.extended.close_portal(message.portal))
+                # The name is PostgreSQL's from here on, for the messages right behind this one too.
+                self._spawn(self.extended.close_portals([self.extended.portals.pop(message.portal)]))
             return False
         self._hold(data, begin, pos, after)
         self._begin(self._answer_extended(message, None))
