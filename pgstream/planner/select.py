@@ -21,6 +21,7 @@ from pgstream.errors import (
     InvalidStatement,
     NotSupported,
     NotYet,
+    PgStreamError,
     ReservedName,
 )
 from pgstream.planner import joins, plan, sources
@@ -84,9 +85,13 @@ def plan_select(select: Select, snapshot: Snapshot, database: str, schema: str, 
     Errors: UndefinedRelation, UndefinedColumn, UndefinedFunction, GroupingError, NotYet … with ``at`` in the text.
     """
     planner = Planner(snapshot, database, schema, want)
-    tree = select.tree
-    limit = planner.take_limit(tree)
-    step = planner.query(tree, {}, top=True)
+    try:
+        limit = planner.take_limit(select.tree)
+        step = planner.query(select.tree, {}, top=True)
+    except PgStreamError as e:
+        # What has no token of its own, such as an empty list, is said at the query.
+        e.at = select.at if e.at is None else e.at
+        raise
     stores = dict.fromkeys(s for source in plan.sources(step.node) for s in (source.store, source.bad_record_store))
     return Planned(
         step.node,

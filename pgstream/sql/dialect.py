@@ -195,6 +195,10 @@ class DeltaStreamParser(Parser):
             self.raise_error("a relation")
         return found
 
+    def _parse_function_parameter(self) -> exp.Expr | None:
+        # A name in the column list of an alias, where sqlglot would also read a type.
+        return self._parse_id_var()
+
     # Relations: windows, WITH, WITHIN
 
     def _parse_table(self, *args: Any, **kw: Any) -> exp.Expr | None:
