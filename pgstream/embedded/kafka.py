@@ -148,7 +148,7 @@ async def _format(program: list[str | Path], data_dir: Path) -> None:
             process.kill()
     if process.returncode != 0:
         raise ConfigurationError(
-            what=f'could not format the Kafka data in "{data_dir}"', detail=_last_lines(output.decode(errors="replace"))
+            what=f'could not format the Kafka data in "{data_dir}"', detail=_faults(output.decode(errors="replace"))
         )
 
 
@@ -171,12 +171,14 @@ async def _start(program: list[str | Path], data_dir: Path) -> tuple[subprocess.
     if process.poll() is None:
         process.kill()
         await ended(process, _KILL_S)
-    return None, _last_lines(file.read_text(errors="replace"))
+    return None, _faults(file.read_text(errors="replace"))
 
 
-def _last_lines(words: str) -> str:
-    lines = [line for line in words.splitlines() if line.strip() and not line.startswith("\tat ")]
-    return "\n".join(lines[-6:])
+def _faults(words: str) -> str:
+    """What of a log says why it ended: the causes, else its last lines."""
+    lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("\tat ")]
+    causes = [line for line in lines if " ERROR " in line or line.startswith(("Caused by", "Exception in"))]
+    return "\n".join(list(dict.fromkeys(causes))[:4] or lines[-4:])
 
 
 async def serve_broker(config: Config, port: int, report: Callable[[str], None], say: Callable[[str], None]) -> None:
