@@ -22,12 +22,12 @@ from pgstream.errors import (
     NotSupported,
     NotYet,
     PgStreamError,
-    ReservedName,
 )
 from pgstream.planner import joins, plan, sources
-from pgstream.planner.bind import WINDOW_BOUNDS, Column, Item, Scope, at, unique
-from pgstream.planner.expressions import Compiler, Typed, has_aggregate
+from pgstream.planner.bind import WINDOW_BOUNDS, Column, Item, Scope, at
+from pgstream.planner.expressions import Compiler, has_aggregate
 from pgstream.planner.grouping import Grouped, aggregate, check_input, group
+from pgstream.planner.outputs import Output, only, project, select_list
 from pgstream.planner.steps import Step, wanting
 from pgstream.properties import Given
 from pgstream.sql.select import Select, fold, qname
@@ -67,16 +67,6 @@ class Cte:
 
     query: exp.Expr
     env: Mapping[str, Cte] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One column of a select list. ``plain``: its name was written or is a column's, so a duplicate is an error."""
-
-    name: str
-    typed: Typed
-    at: int | None
-    plain: bool
 
 
 def plan_select(select: Select, snapshot: Snapshot, database: str, schema: str, want: str) -> Planned:
@@ -128,7 +118,7 @@ class Planner:
         """Any query: a select, a union, or one of them in parentheses."""
         env = self._ctes(tree, env)
         if isinstance(tree, exp.Subquery):
-            _only(tree, "this", "with_", "limit" if top else "")
+            only(tree, "this", "with_", "limit" if top else "")
             return self.query(tree.this, env, top)
         if isinstance(tree, exp.SetOperation):
             return self._union(tree, env, top)
@@ -146,7 +136,7 @@ class Planner:
             alias = cte.args["alias"]
             if alias.args.get("columns"):
                 raise NotYet(what="a column list after the name of a CTE", at=at(alias))
-            _only(cte, "this", "alias")
+            only(cte, "this", "alias")
             env = {**env, fold(alias.this): Cte(cte.this, env)}
         return env
 
@@ -155,7 +145,7 @@ class Planner:
             raise NotYet(what=tree.key.upper(), at=at(tree.expression))
         if tree.args.get("distinct"):
             raise NotYet(what="UNION without ALL", at=at(tree.expression), hint="Use UNION ALL.")
-        _only(tree, "this", "expression", "distinct", "with_", "limit" if self.want == "result" and top else "")
+        only(tree, "this", "expression", "distinct", "with_", "limit" if self.want == "result" and top else "")
         steps = [self.query(tree.this, env), self.query(tree.expression, env)]
         for side, step in zip((tree.this, tree.expression), steps, strict=True):
             if not step.is_plain:
@@ -189,23 +179,27 @@ class Planner:
             if scope.window is not None:
                 raise NotYet(what="a window without GROUP BY", at=scope.window.at)
             rows = Compiler(scope, "the select list")
-            outputs = self._outputs(tree, scope, rows)
+            outputs = select_list(tree, scope, rows)
             step = replace(step, node=wanting(step.node, wants | rows.wants))
-            return self._project(step, outputs, top, tree)
+            return self._project(step, outputs, tree, top)
         check_input(step, scope, at(grouped))
         return self._grouped(tree, step, scope, wants, top)
 
     def _grouped(self, tree: exp.Select, step: Step, scope: Scope, wants: set[str], top: bool) -> Step:
         grouping = group(tree, scope, tree.expressions)
         compiler = Grouped(scope, grouping, "the select list")
-        outputs = self._outputs(tree, scope, compiler)
+        outputs = select_list(tree, scope, compiler)
         having = tree.args.get("having")
         condition = compiler.compile(having.this) if having is not None else None
         wants = wants | grouping.wants | compiler.inside.wants
         made = aggregate(step, scope, grouping, wants, early=self.want == "view")
         if condition is not None and having is not None:
             made = replace(made, node=plan.Filter(made.node, plan.Expr("having", condition.sql, at(having.this))))
-        return self._project(made, outputs, top, tree)
+        return self._project(made, outputs, tree, top)
+
+    def _project(self, step: Step, outputs: list[Output], tree: exp.Select, top: bool) -> Step:
+        shown = top and self.want == "result"
+        return project(step, outputs, tree, strict=top and not shown, keyless=shown)
 
     def _filter(self, step: Step, compiler: Compiler, condition: exp.Expr, wants: set[str]) -> Step:
         sql = compiler.sql(condition)
@@ -222,9 +216,7 @@ class Planner:
             )
         if not tree.args.get("from_"):
             raise NotSupported(what="a continuous query without FROM", at=at(tree))
-        _only(
-            tree, "with_", "expressions", "from_", "where", "group", "having", "joins", "limit", "operation_modifiers"
-        )
+        only(tree, "with_", "expressions", "from_", "where", "group", "having", "joins", "limit", "operation_modifiers")
 
     # FROM
 
@@ -245,14 +237,14 @@ class Planner:
             raise NotYet(what="a column list after an alias", at=at(alias))
         name = fold(alias.this) if alias is not None else ""
         if isinstance(node, exp.Subquery):
-            _only(node, "this", "alias", "with_")
+            only(node, "this", "alias", "with_")
             step = self.query(node.this, self._ctes(node, env))
             return step, Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
         if not isinstance(node, exp.Table):
             raise NotYet(what=node.key.upper(), at=at(node))
         if not isinstance(node.this, exp.Identifier):
             raise NotYet(what="a table function", at=at(node))
-        _only(node, "this", "db", "catalog", "alias", "hints")
+        only(node, "this", "db", "catalog", "alias", "hints")
         return self._named(node, name, env)
 
     def _named(self, node: exp.Table, alias: str, env: Mapping[str, Cte]) -> tuple[Step, Scope]:
@@ -283,91 +275,10 @@ class Planner:
         path = () if alias else tuple(relation.full.path)
         return step, Scope((Item(label, columns, path, relation, window, name.at),))
 
-    # The select list
-
-    def _outputs(self, tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Output]:
-        out: list[Output] = []
-        for node in tree.expressions:
-            if node.is_star and isinstance(node, (exp.Star, exp.Column)):
-                _only(node, "this", "table", "db", "catalog")
-                for column in scope.star(node):
-                    typed = Typed(column.sql, column.type)
-                    if isinstance(compiler, Grouped):
-                        typed = compiler.column(column, at(node))
-                    out.append(Output(column.name, typed, at(node), True))
-                continue
-            inner = node.this if isinstance(node, exp.Alias) else node
-            name = fold(node.args["alias"]) if isinstance(node, exp.Alias) else _name(inner, len(out) + 1)
-            plain = isinstance(node, (exp.Alias, exp.Column, exp.Dot))
-            out.append(Output(name, compiler.compile(inner), at(node), plain))
-        return out
-
-    def _project(self, step: Step, outputs: list[Output], top: bool, tree: exp.Select) -> Step:
-        strict = top and self.want != "result"
-        fields: list[str] = []
-        for output in outputs:
-            if output.name.startswith("__"):
-                raise ReservedName(kind="column", name=output.name, at=output.at)
-            if strict and output.plain and output.name in fields:
-                raise DuplicateColumn(name=output.name, at=output.at, hint="Give one of them another name with AS.")
-            fields.append(unique(output.name, fields))
-        columns = tuple(Column(o.name, f, o.typed.type) for o, f in zip(outputs, fields, strict=True))
-        exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
-        key = self._key(step, columns, outputs, top, tree)
-        return replace(step, node=plan.Project(step.node, exprs), columns=columns, key=key)
-
-    def _key(
-        self, step: Step, columns: tuple[Column, ...], outputs: list[Output], top: bool, tree: exp.Select
-    ) -> tuple[str, ...]:
-        """The output fields of a changelog's key: all must be selected; of a window one bound is enough."""
-        if step.kind != "changelog":
-            return ()
-        windowed = _is_window(step.node)
-        wanted = [*WINDOW_BOUNDS, *(k for k in step.key if k not in WINDOW_BOUNDS)] if windowed else list(step.key)
-        by_sql = {o.typed.sql: c.field for o, c in reversed(list(zip(outputs, columns, strict=True)))}
-        found = {k: by_sql[sql] for k in wanted if (sql := Column(k, k).sql) in by_sql}
-        missing = [k for k in step.key if k not in found and not (windowed and k in WINDOW_BOUNDS)]
-        if windowed and not any(b in found for b in WINDOW_BOUNDS):
-            missing.insert(0, "window_start")
-        if missing and not (top and self.want == "result"):
-            listed = ", ".join(f'"{m}"' for m in missing)
-            raise NotYet(
-                what=f"a select list without the key column{'s' * (len(missing) > 1)} {listed} of its changelog",
-                at=at(tree.expressions[0]),
-                hint=f"Add {', '.join(missing)} to the select list.",
-            )
-        return tuple(found.values())
-
 
 def _place(clause: object, tree: exp.Expr) -> int | None:
     found = at(clause) if isinstance(clause, exp.Expr) else None
     return at(tree) if found is None else found
-
-
-def _is_window(node: plan.Node) -> bool:
-    inner = node.input if isinstance(node, plan.Filter) else node
-    return isinstance(inner, plan.Aggregate) and inner.window is not None
-
-
-def _name(node: exp.Expr, number: int) -> str:
-    """The name of an unnamed output, as PostgreSQL makes it; ``columnN`` where PostgreSQL says ``?column?``."""
-    node = node.unnest()
-    if isinstance(node, exp.Column):
-        return fold(node.this)
-    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
-        return fold(node.expression)
-    if isinstance(node, exp.Bracket):
-        return _name(node.this, number)
-    if isinstance(node, exp.Filter):
-        return _name(node.this, number)
-    if isinstance(node, exp.Anonymous):
-        return str(node.name).lower()
-    if isinstance(node, (exp.Cast, exp.TryCast)):
-        inner = _name(node.this, number)
-        return inner if inner != f"column{number}" else str(node.args["to"].this).split("(")[0].split("<")[0].lower()
-    if isinstance(node, exp.Case):
-        return "case"
-    return f"column{number}"
 
 
 def _distinct(columns: tuple[Column, ...]) -> None:
@@ -376,11 +287,3 @@ def _distinct(columns: tuple[Column, ...]) -> None:
         if column.name in seen:
             raise DuplicateColumn(name=column.name)
         seen.add(column.name)
-
-
-def _only(node: exp.Expr, *allowed: str) -> None:
-    """Refuse what sqlglot read into a node and nobody here knows: nothing is passed over in silence."""
-    for key, value in node.args.items():
-        if value and key not in allowed:
-            inner = value[0] if isinstance(value, list) else value
-            raise NotYet(what=key.strip("_").upper(), at=at(inner) if isinstance(inner, exp.Expr) else at(node))
