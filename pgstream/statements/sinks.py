@@ -35,7 +35,7 @@ def check_kind(planned: Planned, kind: str, statement: str, at: int) -> None:
         raise InvalidStatement(
             what=f"{statement} needs a select that gives a {kind}, but this one gives a {planned.kind}",
             at=at,
-            hint=f"Use CREATE {planned.kind.upper()} AS, or CREATE MATERIALIZED VIEW AS.",
+            hint=f"A {planned.kind} can be kept by CREATE {planned.kind.upper()} AS or CREATE MATERIALIZED VIEW AS.",
         )
 
 
