@@ -241,6 +241,12 @@ class DeltaStreamParser(Parser):
             return [hint]
         return None
 
+    def _take(self, what: str) -> None:
+        # sqlglot's _advance runs past the end of the tokens.
+        if not self._curr:
+            self.raise_error(what)
+        self._advance()
+
     def _expect(self, *words: str) -> None:
         for word in words:
             if not self._match_text_seq(word):
@@ -301,7 +307,7 @@ class DeltaStreamParser(Parser):
         self._advance()
         unit = text[1] if len(text) == 2 else self._curr.text
         if len(text) < 2:
-            self._advance()
+            self._take("a unit of time")
         if not text or len(text) > 2 or unit.upper().removesuffix("S") not in (*UNIT_MS, "MONTH", "QUARTER", "YEAR"):
             self._retreat(self._index - 1)
             self.raise_error("an interval")
@@ -390,7 +396,7 @@ class DeltaStreamParser(Parser):
 
     def _extract(self) -> exp.Expr:
         unit = exp.var(self._curr.text.upper()).update_positions(self._curr)
-        self._advance()
+        self._take("a unit of time")
         if not self._match(TokenType.FROM):
             self.raise_error("FROM")
         return self._call("EXTRACT", unit, self._parse_disjunction())
