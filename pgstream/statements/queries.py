@@ -81,16 +81,18 @@ class DescribeQuery(Statement):
         return cls(ref, at)
 
     async def execute(self, ctx: Context) -> Result:
-        return listing(self.columns, list(_properties(await ctx.catalog.query(self.ref, at=self.at))))
+        query = await ctx.catalog.query(self.ref, at=self.at)
+        # The engine knows the newest batch; the catalogue has it a little later, and when the query runs elsewhere.
+        progress = ctx.engine.progress(query.id) or query.progress
+        return listing(self.columns, list(_properties(query, progress)))
 
 
-def _properties(q: QueryRecord) -> Iterator[tuple[str, Any]]:
+def _properties(q: QueryRecord, p: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
     yield from (("id", q.id), ("name", q.name), ("version", q.version), ("kind", q.kind))
     yield from (("state", q.actual), ("intended state", q.intended))
     yield "error" if q.actual == "errored" else "message", q.message or None
     yield from (("sql", q.sql), ("owner", q.owner), ("sources", ", ".join(q.sources)), ("sink", q.sink))
     yield from (("attempts", q.attempt), ("created at", q.created_at), ("updated at", q.updated_at))
-    p = q.progress
     names = ("batch", "rows_in", "rows_out", "rows_per_s", "late_rows", "bad_records", "batch_ms", "state_rows",
              "state_bytes", "watermark")  # fmt: skip
     yield from ((name.replace("_", " "), p.get(name)) for name in names if name in p)
