@@ -1,59 +1,29 @@
 """Jars by exact coordinates and SHA-256: Spark's connectors, and the Kafka broker.
 
-Owns: the lock file ``jars.lock``, the cache folder, the download by Ivy (which PySpark ships), the check before use.
-Must not know: what is done with the jars. Start reading at ``fetch``.
+Owns: the lock file ``jars.lock``, the cache folder, the check before use.
+Must not know: how a jar is downloaded (``maven``), what is done with it. Start reading at ``fetch``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
-import subprocess
 import tempfile
 import tomllib
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
-from xml.sax.saxutils import quoteattr
 
 from pgstream.config import Config
 from pgstream.embedded.java import find_java
+from pgstream.embedded.maven import Jar, Outcome, download
 from pgstream.errors import ConfigurationError
 
 LOCK = Path(__file__).with_name("jars.lock")
-_AT_ONCE = 4
 _WAYS_OUT = (
     "Set PGSTREAM_JARS_MIRROR to a Maven repository that can be reached from here, "
     "or copy the jars into a folder and set PGSTREAM_JARS_DIR."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Jar:
-    """One line of the lock file."""
-
-    group: str
-    artifact: str
-    version: str
-    sha256: str
-
-    @classmethod
-    def parse(cls, coordinates: str, sha256: str) -> Jar:
-        group, artifact, version = coordinates.split(":")
-        return cls(group, artifact, version, sha256)
-
-    @property
-    def coordinates(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
-
-    @property
-    def file(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
 
 
 def _silent(_line: str) -> None:
@@ -114,14 +84,9 @@ def _download(wanted: Sequence[Jar], folder: Path, config: Config, report: Calla
     java = find_java(config)
     _make_folder(folder)
     report(f"downloading {len(wanted)} jars from {source}")
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as name:
-        chunks = [wanted[n::_AT_ONCE] for n in range(_AT_ONCE) if wanted[n::_AT_ONCE]]
-        works = [Path(name) / str(n) for n in range(len(chunks))]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            told = list(threads.map(lambda work, chunk: _run_ivy(java, work, chunk, config, report), works, chunks))
-        for work, chunk, words in zip(works, chunks, told, strict=True):
-            for jar in chunk:
-                _move_in(jar, work / jar.file, folder, source, words)
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as work:
+        for outcome in download(java, wanted, Path(work), config.jars_mirror, report):
+            _move_in(outcome, folder, source)
 
 
 def _make_folder(folder: Path) -> None:
@@ -134,73 +99,19 @@ def _make_folder(folder: Path) -> None:
         ) from None
 
 
-def _move_in(jar: Jar, file: Path, folder: Path, source: str, words: str) -> None:
-    if not file.exists():
+def _move_in(outcome: Outcome, folder: Path, source: str) -> None:
+    jar = outcome.jar
+    if not outcome.file.exists():
         raise ConfigurationError(
-            what=f"could not download {jar.coordinates} from {source}", detail=words or None, hint=_WAYS_OUT
+            what=f"could not download {jar.coordinates} from {source}", detail=outcome.complaint or None, hint=_WAYS_OUT
         )
-    if (digest := _digest(file)) != jar.sha256:
+    if (digest := _digest(outcome.file)) != jar.sha256:
         raise ConfigurationError(
             what=f"{jar.coordinates} from {source} has the wrong checksum",
             detail=f"Its SHA-256 is {digest}, and the lock file says {jar.sha256}. It was not kept.",
             hint=_WAYS_OUT,
         )
-    file.replace(folder / jar.file)
-
-
-def _run_ivy(java: Path, work: Path, jars: Sequence[Jar], config: Config, report: Callable[[str], None]) -> str:
-    """Download some jars into ``work``; the complaints of Ivy."""
-    work.mkdir()
-    root = f" root={quoteattr(config.jars_mirror.rstrip('/') + '/')}" if config.jars_mirror else ""
-    (work / "settings.xml").write_text(
-        f'<ivysettings><settings defaultResolver="it"/><caches defaultCacheDir={quoteattr(str(work / "ivy"))}/>'
-        f'<resolvers><ibiblio name="it" m2compatible="true" usepoms="false" useMavenMetadata="false"{root}/>'
-        "</resolvers></ivysettings>"
-    )
-    (work / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="pgstream" module="jars"/>'
-        '<configurations><conf name="default"/></configurations><dependencies>'
-        + "".join(
-            f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
-            ' transitive="false" conf="default->*"/>'
-            for jar in jars
-        )
-        + "</dependencies></ivy-module>"
-    )
-    argv = [java, "-XX:TieredStopAtLevel=1", *_proxies(), "-cp", _ivy(), "org.apache.ivy.Main"]
-    argv += ["-settings", work / "settings.xml", "-ivy", work / "ivy.xml", "-confs", "default"]
-    argv += ["-retrieve", f"{work}/[artifact]-[revision].[ext]"]
-    complaints = []
-    with subprocess.Popen(
-        list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        for line in process.stdout or ():
-            if "[SUCCESSFUL ]" in line:
-                report("downloaded " + line.split("]", 1)[1].split("!")[0].strip().replace("#", ":").replace(";", ":"))
-            elif any(word in line for word in ("Server access", "not found", "Exception", "FAILED")):
-                complaints.append(line.strip())
-    # "Server access error" says why; the others only that.
-    return "\n".join(sorted(complaints, key=lambda line: "Server access" not in line)[:3])
-
-
-def _ivy() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    if not found:
-        raise ConfigurationError(
-            what="the package pyspark is not installed", hint='Install it with pip install "pgstream".'
-        )
-    return found[-1]
-
-
-def _proxies() -> list[str]:
-    """Java reads no ``https_proxy``: say it in its own words."""
-    flags = []
-    for scheme, url in urllib.request.getproxies().items():
-        there = urlsplit(url if "://" in url else f"//{url}")
-        if scheme in ("http", "https") and there.hostname:
-            flags += [f"-D{scheme}.proxyHost={there.hostname}", f"-D{scheme}.proxyPort={there.port or 8080}"]
-    return flags
+    outcome.file.replace(folder / jar.file)
 
 
 def _digest(file: Path) -> str:

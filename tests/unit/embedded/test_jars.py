@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import pytest
 
 from pgstream.config import Config
-from pgstream.embedded import jars
+from pgstream.embedded import jars, maven
+from pgstream.embedded.maven import Jar, Outcome
 from pgstream.errors import ConfigurationError
 
 GOOD = {"a-1.jar": b"one", "b-2.jar": b"two"}
@@ -38,14 +41,13 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]) -> None:
-    def run_ivy(java: Path, work: Path, wanted: Sequence[jars.Jar], *rest: Any) -> str:
-        work.mkdir()
+    def download(java: Path, wanted: Sequence[Jar], folder: Path, *rest: Any) -> list[Outcome]:
         for jar in wanted:
             if jar.file in files:
-                (work / jar.file).write_bytes(files[jar.file])
-        return "Server access error at url …"
+                (folder / jar.file).write_bytes(files[jar.file])
+        return [Outcome(jar, folder / jar.file, "Server access error at url …") for jar in wanted]
 
-    monkeypatch.setattr(jars, "_run_ivy", run_ivy)
+    monkeypatch.setattr(jars, "download", download)
 
 
 def test_downloaded_once(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,5 +117,13 @@ def test_unwritable_cache(config: Config, tmp_path: Path) -> None:
 
 
 def test_proxy_is_said_in_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars.urllib.request, "getproxies", lambda: {"https": "http://proxy.example:3128", "no": "x"})
-    assert jars._proxies() == ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]
+    monkeypatch.setattr(maven.urllib.request, "getproxies", lambda: {"https": "http://proxy.example:3128", "no": "x"})
+    assert maven._proxies() == ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]
+
+
+def test_authorities_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = maven._trust(tmp_path / "trust.p12")
+    bundle = [
+        path for path in (ssl.get_default_verify_paths().cafile, *maven._BUNDLES) if path and os.path.exists(path)
+    ]
+    assert bool(flags) == bool(bundle) == (tmp_path / "trust.p12").exists()
