@@ -43,7 +43,12 @@ def _engine(url: str) -> AsyncEngine:
         return await psycopg.AsyncConnection.connect(url, connect_timeout=10)
 
     return create_async_engine(
-        "postgresql+psycopg://", async_creator=connect, pool_size=2, max_overflow=3, pool_pre_ping=True
+        "postgresql+psycopg://",
+        async_creator=connect,
+        pool_size=2,
+        max_overflow=3,
+        pool_pre_ping=True,
+        hide_parameters=True,
     )
 
 

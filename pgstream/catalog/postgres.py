@@ -26,6 +26,11 @@ BUILT_IN = {
     "securityadmin": ("useradmin",),
     "orgadmin": ("sysadmin", "securityadmin"),
 }
+# The SCRAM verifier of a user who may come through the front door; never of a superuser or of the worker.
+VERIFIER = (
+    "SELECT rolpassword FROM pg_authid WHERE rolname = :user AND rolcanlogin AND NOT rolsuper AND rolname <> :worker"
+    " AND (rolvaliduntil IS NULL OR rolvaliduntil > now())"
+)
 log = structlog.get_logger(__name__)
 
 Connection = psycopg.AsyncConnection[Any]
@@ -116,14 +121,3 @@ async def ensure_first_user(conn: Connection, user: str, password: str) -> str |
         )
     log.info("first user created", user=user, generated=generated is not None)
     return generated
-
-
-async def verifier(conn: Connection, user: str) -> str | None:
-    """The SCRAM verifier of a user who may come through the front door; never of a superuser or of the worker."""
-    found = await conn.execute(
-        "SELECT rolpassword FROM pg_authid WHERE rolname = %s AND rolcanlogin AND NOT rolsuper AND rolname <> %s"
-        " AND (rolvaliduntil IS NULL OR rolvaliduntil > now())",
-        [user, WORKER],
-    )
-    row = await found.fetchone()
-    return None if row is None else row[0]

@@ -72,6 +72,7 @@ class Catalog:
         self._id = uuid.uuid4().hex
         self._administrator = postgres.Administrator(url)
         self._changing = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self.generated_password: str | None = None
         self.snapshot = Snapshot()
@@ -97,14 +98,16 @@ class Catalog:
 
     async def close(self) -> None:
         if self._watch is not None:
-            self._watch.cancel()
+            # Not in the middle of a refresh: a connection that is cut there is lost to the pool.
+            async with self._refreshing:
+                self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
         await self._engine.dispose()
 
     async def refresh(self) -> None:
-        """Read the snapshot anew."""
-        async with self._reading() as session:
+        """Read the snapshot anew; one at a time, so that an older one never replaces a newer."""
+        async with self._refreshing, self._reading() as session:
             found = Snapshot(
                 databases={r.name: rows.database(r) for r in await session.scalars(select(models.DatabaseRow))},
                 schemas={(r.database, r.name): rows.schema(r) for r in await session.scalars(select(models.SchemaRow))},
@@ -114,7 +117,7 @@ class Catalog:
                     for r in await session.scalars(select(models.RelationRow))
                 },
             )
-        self.snapshot = found
+            self.snapshot = found
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[AsyncSession]:
@@ -265,5 +268,6 @@ class Catalog:
 
     async def verifier(self, user: str) -> str | None:
         """The SCRAM verifier that PostgreSQL keeps for a user; None when the user may not come in."""
-        async with self._administrator.connect("postgres") as conn:
-            return await postgres.verifier(conn, user)
+        async with self._reading() as session:
+            found: str | None = await session.scalar(text(postgres.VERIFIER), {"user": user, "worker": postgres.WORKER})
+            return found

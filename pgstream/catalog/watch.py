@@ -11,24 +11,22 @@ from collections.abc import Awaitable, Callable
 import psycopg
 import structlog
 
+from pgstream.errors import PgStreamError
+
 CHANNEL = "pgstream_catalog"
 log = structlog.get_logger(__name__)
 
 
 async def watch(url: str, own: str, refresh: Callable[[], Awaitable[None]]) -> None:
-    """Call ``refresh`` for each change that is not ``own``, for ever; also after each break, in which some got lost."""
-    broken = False
+    """Call ``refresh`` for each change that is not ``own``, for ever; and once it listens, for those before that."""
     while True:
         try:
             async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
                 await conn.execute(f"LISTEN {CHANNEL}".encode())
-                if broken:
-                    await refresh()
-                broken = False
+                await refresh()
                 async for notice in conn.notifies():
                     if notice.payload != own:
                         await refresh()
-        except (psycopg.Error, OSError) as e:
+        except (psycopg.Error, PgStreamError, OSError) as e:
             log.warning("catalogue watch broken", error=str(e).strip())
-        broken = True
         await asyncio.sleep(1)

@@ -156,7 +156,8 @@ class Queries:
         """End a query for good. Returns when it has ended, or after a while with the end under way."""
         run = self._run(id)
         run.calm()
-        await self._catalog.set_query(id, intended="terminated", actual="terminate_requested", message="")
+        async with run.lock:
+            await self._catalog.set_query(id, intended="terminated", actual="terminate_requested", message="")
         await self._stop(run, forget=True, then=self._finish)
 
     async def restart(self, id: str) -> None:
@@ -167,7 +168,8 @@ class Queries:
         run = self._run(record.id)
         run.calm()
         run.failures = 0
-        await self._catalog.set_query(record.id, actual="starting", message="")
+        async with run.lock:
+            await self._catalog.set_query(record.id, actual="starting", message="")
         await self._stop(run, forget=False, then=self._start)
 
     async def _stop(self, run: Run, forget: bool, then: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
@@ -290,6 +292,7 @@ class Queries:
     async def _finish(self, run: Run) -> None:
         await self.progress.flush()
         await self._record(run, actual="terminated", message="")
+        run.settle(None)
         await self._forget(run)
 
     async def _forget(self, run: Run) -> None:

@@ -154,6 +154,27 @@ async def test_terminate_that_takes_long_ends_all_the_same(bench: Bench) -> None
     assert len(bench.heard("Start")) == 1
 
 
+async def test_terminate_in_the_middle_of_a_start(bench: Bench) -> None:
+    await bench.engine.start()
+    await until(lambda: bench.engine.worker_ready)
+    go, options = asyncio.Event(), bench.catalog.store_options
+
+    async def slow(name: str) -> dict[str, str]:
+        await go.wait()
+        return await options(name)
+
+    bench.catalog.store_options = slow  # type: ignore[method-assign]
+    id = bench.catalog.add()
+    launching = asyncio.create_task(bench.engine.launch(id))
+    await until(lambda: bench.engine._queries._run(id).lock.locked())
+    ending = asyncio.create_task(bench.engine.terminate(id))
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(launching, ending)
+    assert bench.catalog.records[id].actual == "terminated"
+    assert [len(bench.heard(kind)) for kind in ("Start", "Stop")] == [1, 1]
+
+
 async def test_restart_runs_again_once_stopped(bench: Bench) -> None:
     await bench.engine.start()
     id = bench.catalog.add()
