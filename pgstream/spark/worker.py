@@ -190,6 +190,7 @@ class Worker:
             case "rows":
                 self.channel.send(Rows(event["query"], event["rows"]))
             case "progress":
+                log.debug("batch", query_id=event["query"], batch=event["batch"], **event["durations"])
                 self.channel.send(events.progress(event, sources(query.plan.root)))
             case "ended":
                 self.jobs.submit(self._edge, lambda: self.ended(query, event))

@@ -15,6 +15,8 @@ object Events {
     o.put("state_bytes", p.stateOperators.map(_.memoryUsedBytes).sum)
     o.put("late_rows", p.stateOperators.map(_.numRowsDroppedByWatermark).sum)
     o.put("bad_records", run.bad.value.longValue)
+    val durations = o.putObject("durations")
+    p.durationMs.forEach((k, v) => durations.put(k, v))
     o.put("watermark", p.eventTime.get("watermark"))
     val sources = o.putArray("sources")
     p.sources.foreach { s =>

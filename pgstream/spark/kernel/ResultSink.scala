@@ -21,10 +21,9 @@ class ResultSink(config: String) extends BatchSink {
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
     val left = math.min(limit - client.sent, Int.MaxValue).toInt
     val parts = rows.sparkContext.runJob(rows, (it: Iterator[InternalRow]) => ResultSink.render(it, schema, left))
-    val all = parts.iterator.flatten.take(left)
     rowsOut = 0
-    while (all.hasNext) {
-      val chunk = all.take(ResultSink.Chunk).toArray
+    parts.iterator.flatten.take(left).grouped(ResultSink.Chunk).foreach { rows =>
+      val chunk = rows.toArray
       client.credit.acquire(chunk.length)
       Watch.rows(query, chunk)
       client.sent += chunk.length

@@ -45,6 +45,7 @@ def worker(worker_settings: dict[str, Any], workspace: Path) -> Iterator[WorkerP
         yield w
         w.send(ch.Shutdown())
         assert w.process.wait(30) == 0
+        w.hang_up()
 
 
 @pytest.fixture

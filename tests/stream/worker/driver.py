@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -43,12 +44,13 @@ class WorkerProcess:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        stream = self.socket.makefile("rb")
-        while len(head := stream.read(4)) == 4:
-            event = ch.decode_event(stream.read(struct.unpack(">I", head)[0]))
-            with self.news:
-                self.events.append(event)
-                self.news.notify_all()
+        with self.socket.makefile("rb") as stream, contextlib.suppress(OSError):
+            while len(head := stream.read(4)) == 4:
+                event = ch.decode_event(stream.read(struct.unpack(">I", head)[0]))
+                with self.news:
+                    self.events.append(event)
+                    self.news.notify_all()
+        self.socket.close()
         with self.news:
             self.closed = True
             self.news.notify_all()
@@ -92,6 +94,13 @@ class WorkerProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the channel, as a server that dies does."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
 
 
 class Environment(msgspec.Struct):

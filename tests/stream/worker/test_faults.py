@@ -147,7 +147,7 @@ def test_worker_ends_with_its_server(worker_settings: dict[str, Any], workspace:
     w.wait(ch.Ready, 120)
     children = psutil.Process(w.process.pid).children(recursive=True)
     assert children
-    w.socket.close()
+    w.hang_up()
     began = time.monotonic()
     w.process.wait(10)
     within(5, lambda: not any(c.is_running() and c.status() != psutil.STATUS_ZOMBIE for c in children))

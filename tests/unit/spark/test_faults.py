@@ -1,0 +1,68 @@
+"""What a person reads when Spark, Kafka or PostgreSQL fails under a query."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgstream.spark import faults
+
+
+def link(name: str, message: str, **more: object) -> dict[str, object]:
+    return {"class": name, "message": message, **more}
+
+
+OUTER = link("org.apache.spark.sql.streaming.StreamingQueryException", "[STREAM_FAILED] Query terminated …")
+KAFKA = "org.apache.kafka.common.errors."
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ("DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES", "42804"),
+        ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "42703"),
+        ("UNRESOLVED_ROUTINE", "42883"),
+        ("MISSING_AGGREGATION", "42803"),
+        ("UNSUPPORTED_FEATURE.X", "0A000"),
+        (None, "0A000"),
+    ],
+)
+def test_analysis_conditions_get_postgresql_codes(condition: str | None, code: str) -> None:
+    fault = faults.from_analysis(condition, "[X] Something is `wrong`. SQLSTATE: 42K09; line 1 pos 0;\n'Project …", 7)
+    assert (fault.kind, fault.sqlstate, fault.at) == ("user", code, 7)
+
+
+def test_sentences_are_in_postgresql_style() -> None:
+    text = '[CONDITION.SUB] Cannot resolve "(id + 1)" because `x` differs. SQLSTATE: 42K09; line 1 pos 0;\nProject'
+    assert faults.sentence(text) == 'cannot resolve "(id + 1)" because "x" differs'
+
+
+@pytest.mark.parametrize(
+    ("root", "kind", "code"),
+    [
+        (link(KAFKA + "TimeoutException", "Call(…) timed out."), "store", "58000"),
+        (link(KAFKA + "SaslAuthenticationException", "Authentication failed"), "user", "58000"),
+        (link(KAFKA + "UnknownTopicOrPartitionException", "no such topic"), "store", "42704"),
+        (link(KAFKA + "ProducerFencedException", "newer"), "engine", "55000"),
+        (link("org.apache.spark.sql.pgstream.FencedException", "attempt 1"), "engine", "55000"),
+        (link("org.postgresql.util.PSQLException", "ERROR: value too long", sqlstate="22001"), "data", "22001"),
+        (link("org.postgresql.util.PSQLException", "Connection refused", sqlstate="08001"), "engine", "58000"),
+        (link("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] Division by zero."), "data", "22012"),
+        (link("java.lang.OutOfMemoryError", "Java heap space"), "engine", "53200"),
+        (link("java.lang.NullPointerException", "null"), "engine", "XX000"),
+    ],
+)
+def test_root_causes(root: dict[str, object], kind: str, code: str) -> None:
+    fault = faults.from_chain([OUTER, link("org.apache.spark.SparkException", "Job aborted"), root], "k")
+    assert (fault.kind, fault.sqlstate) == (kind, code)
+
+
+def test_bad_record_names_its_place_and_the_way_out() -> None:
+    bad = link("x.BadRecordException", "…", topic="t", partition=1, offset=7, reason="not JSON: boom")
+    fault = faults.from_chain([OUTER, bad])
+    assert (fault.kind, fault.sqlstate) == ("data", "22000")
+    assert fault.message == 'record at partition 1, offset 7 of topic "t" could not be decoded: not JSON: boom'
+    assert "IGNORE" in (fault.hint or "")
+
+
+def test_no_reason_is_still_a_fault() -> None:
+    assert faults.from_chain([]).kind == "engine"

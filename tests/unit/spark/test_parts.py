@@ -1,0 +1,113 @@
+"""The worker's parts that need no JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pgstream.errors import InvalidOption
+from pgstream.planner import plan as p
+from pgstream.spark import checkpoints, events, settings
+from pgstream.spark.compile import walk
+from pgstream.spark.jvm import flags
+from pgstream.spark.kernel import build
+from pgstream.spark.query import jdbc
+from pgstream.spark.sources import Sources, ddl
+from pgstream.stores.kafka.spark import KafkaStreams, starting
+
+
+def source(**kw: object) -> p.Source:
+    given = {"alias": "s", "relation": "d.s.r", "kind": "stream", "store": "k", "entity": "t",
+             "columns": [p.Column("Odd name", "STRUCT<a BIGINT>"), p.Column("ts", "TIMESTAMP")],
+             "value_format": "JSON"}  # fmt: skip
+    return p.Source(**(given | kw))  # type: ignore[arg-type]
+
+
+def test_libpq_url_becomes_jdbc() -> None:
+    assert jdbc("postgresql://us%40er:p%2Fw@10.0.0.1:5439/my%20db?sslmode=require") == {
+        "url": "jdbc:postgresql://10.0.0.1:5439/my%20db?sslmode=require",
+        "user": "us@er",
+        "password": "p/w",
+    }
+    assert jdbc("postgresql://u@[::1]/d")["url"] == "jdbc:postgresql://[::1]:5432/d"
+
+
+def test_source_columns_as_ddl() -> None:
+    assert ddl(source()) == "`Odd name` struct<`a`:bigint>, `ts` timestamp_ntz"
+
+
+def test_decoder_is_told_everything_in_lower_case() -> None:
+    reader = Sources.__new__(Sources)
+    reader.stores, reader.limits = None, {"t": {1: 7}}
+    told = reader.decoder(source(kind="changelog", primary_key=["ts"], key_format="JSON", key_type="BIGINT"))
+    assert (told["value_format"], told["key_format"], told["key_type"]) == ("json", "json", "bigint")
+    assert told["limits"] == {"1": 7}
+
+
+def test_starting_positions() -> None:
+    assert starting("earliest") == {"startingOffsets": "earliest"}
+    assert starting("timestamp:17")["startingTimestamp"] == "17"
+    with pytest.raises(InvalidOption):
+        starting("yesterday")
+
+
+def test_sources_read_committed_records_only() -> None:
+    consumer = KafkaStreams().consumer({"uris": "b:1", "tls.disabled": "true"}, {"kafka.consumer.client.id": "me"})
+    assert consumer["isolation.level"] == "read_committed"
+    assert (consumer["bootstrap.servers"], consumer["client.id"]) == ("b:1", "me")
+
+
+def test_lag_is_added_up_over_partitions() -> None:
+    told = {"type": "progress", "query": "q", "batch": 3, "rows_in": 5, "rows_out": 4, "rows_per_s": 10.04,
+            "batch_ms": 12, "state_rows": 0, "state_bytes": 0, "late_rows": 0, "bad_records": 0,
+            "watermark": "1970-01-01T00:00:00.000Z",
+            "sources": [{"description": "KafkaV2[Subscribe[t]]", "end": '{"t":{"0":5,"1":2}}',
+                         "latest": '{"t":{"0":9,"1":3}}', "rows_in": 5}]}  # fmt: skip
+    progress = events.progress(told, [source()])
+    assert progress.sources == {"d.s.r": {"offset": {"0": 5, "1": 2}, "lag": 5, "rows_in": 5}}
+    assert progress.watermark is None
+
+
+def test_progress_before_the_first_offset() -> None:
+    assert events._offsets(None) == {} and events._offsets("null") == {}
+
+
+def test_blank_newest_files_are_removed(tmp_path: Path) -> None:
+    for name, content in {"offsets/0": b"v1", "offsets/1": b"", "commits/0": b"v1", "commits/10": b"\0" * 20,
+                          "commits/9": b"v1", "state/0/1/2.changelog": b"", "state/0/1/1.changelog": b"x",
+                          "metadata": b""}.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    removed = {str(f.relative_to(tmp_path)) for f in checkpoints.repair(str(tmp_path))}
+    assert removed == {"offsets/1", "commits/10", "state/0/1/2.changelog"}
+    assert checkpoints.repair(f"file://{tmp_path}") == []
+    assert checkpoints.repair("s3a://bucket/x") == []
+
+
+def test_kernel_is_compiled_again_when_anything_changes(tmp_path: Path) -> None:
+    a = tmp_path / "A.scala"
+    a.write_text("object A")
+    first = build.fingerprint([a], [Path("x-1.jar")], "4.1.4")
+    assert first == build.fingerprint([a], [Path("/other/x-1.jar")], "4.1.4")
+    assert first != build.fingerprint([a], [Path("x-2.jar")], "4.1.4")
+    a.write_text("object B")
+    assert first != build.fingerprint([a], [Path("x-1.jar")], "4.1.4")
+
+
+def test_settings_of_a_newer_server_are_read() -> None:
+    read = settings.load('{"java": "/j", "memory_mb": 512, "invented_later": 1}')
+    assert (read.java, read.memory_mb, read.trigger_ms) == ("/j", 512, 100)
+
+
+def test_flags_bound_the_heap_and_keep_sparks_openings(tmp_path: Path) -> None:
+    given = flags(settings.Settings(memory_mb=512, fast_start=True), tmp_path)
+    assert {"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"} <= set(given)
+    assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in given
+
+
+def test_walk_visits_inputs_first() -> None:
+    a, b = source(), source(entity="u")
+    joined = p.IntervalJoin(a, b, "inner", 1, p.Expr("", "`x`"), p.Expr("", "`y`"))
+    top = p.Filter(joined, p.Expr("", "true"))
+    assert walk(top) == [a, b, joined, top]
