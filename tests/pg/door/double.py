@@ -1,0 +1,236 @@
+"""A small language and catalogue for the door: the front door alone, before a real PostgreSQL.
+
+``Door`` runs a ``Listener`` with its embedded PostgreSQL in a thread. Its statements are made for tests:
+``LIST DOORS`` (typed rows), ``COUNT TO n`` / ``COUNT FOREVER`` (rows as they come), ``CREATE DOOR``, ``ECHO $1 …``,
+``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+import uvloop
+
+from pgstream import types
+from pgstream.catalog.records import Snapshot
+from pgstream.config import Config
+from pgstream.embedded.postgres import Postgres, open_postgres
+from pgstream.errors import SyntaxFault
+from pgstream.server.connect import Address
+from pgstream.server.language import Language
+from pgstream.server.listener import Listener
+from pgstream.server.tls import open_tls
+from pgstream.sql import sniff
+from pgstream.statements.base import Column, Context, Result, Statement
+
+LIVE: set[str] = set()
+"""Names of streaming results that are open."""
+
+
+@dataclass(frozen=True)
+class ListDoors(Statement):
+    words = ("LIST", "DOORS")
+    columns = (
+        Column("name"),
+        Column("number", types.BIGINT),
+        Column("open", types.BOOLEAN),
+        Column("price", types.parse("DECIMAL(10,2)")),
+        Column("at", types.TIMESTAMP_LTZ),
+        Column("tags", types.parse("ARRAY<VARCHAR>")),
+        Column("shape", types.parse("STRUCT<a BIGINT>")),
+    )
+
+    async def execute(self, ctx: Context) -> Result:
+        rows = [
+            ["front", "1", "t", "12.50", "2024-01-02 03:04:05.678+00", '{a,"b c"}', '{"a": 1}'],
+            ["back", "9223372036854775807", "f", None, None, None, None],
+        ]
+        return Result("LIST DOORS", self.columns, rows)
+
+
+@dataclass(frozen=True)
+class Count(Statement):
+    limit: int | None
+    words = ("COUNT",)
+    columns = (Column("n", types.INTEGER), Column("text"))
+
+    async def execute(self, ctx: Context) -> Result:
+        return Result("SELECT {rows}", self.columns, self.numbers(ctx.session.user))
+
+    async def numbers(self, name: str) -> AsyncIterator[list[str | None]]:
+        LIVE.add(name)
+        try:
+            n = 0
+            while self.limit is None or n < self.limit:
+                n += 1
+                yield [str(n), "x" * 20]
+                if self.limit is None:
+                    await asyncio.sleep(0.001)
+        finally:
+            LIVE.discard(name)
+
+
+@dataclass(frozen=True)
+class Create(Statement):
+    words = ("CREATE", "DOOR")
+
+    async def execute(self, ctx: Context) -> Result:
+        ctx.notice("a door was made")
+        return Result("CREATE DOOR")
+
+
+@dataclass(frozen=True)
+class Echo(Statement):
+    words = ("ECHO",)
+    columns = (Column("value"),)
+
+    async def execute(self, ctx: Context) -> Result:
+        return Result("ECHO {rows}", self.columns, [[p] for p in ctx.parameters])
+
+
+@dataclass(frozen=True)
+class Break(Statement):
+    words = ("BREAK",)
+
+    async def execute(self, ctx: Context) -> Result:
+        raise RuntimeError("a secret detail")
+
+
+@dataclass(frozen=True)
+class Use(Statement):
+    kind: str
+    name: str
+    words = ("USE",)
+
+    async def execute(self, ctx: Context) -> Result:
+        await (ctx.use_database if self.kind == "DATABASE" else ctx.use_schema)(self.name)
+        return Result("USE")
+
+
+KINDS: dict[str, type[Statement]] = {
+    "LIST": ListDoors,
+    "COUNT": Count,
+    "ECHO": Echo,
+    "BREAK": Break,
+    "USE": Use,
+}
+
+
+def recognize(text: str, snapshot: Snapshot, session: object) -> type[Statement] | None:
+    head = sniff.head(text)
+    if head[:2] == ("CREATE", "DOOR"):
+        return Create
+    return KINDS.get(head[0]) if head else None
+
+
+def parse(text: str, kind: type[Statement]) -> Statement:
+    if (bad := text.find("!")) >= 0:
+        raise SyntaxFault(near="!", at=bad)
+    if kind is Count:
+        n = re.search(r"TO (\d+)", text)
+        return Count(int(n[1]) if n else None)
+    if kind is Use:
+        _, what, name = text.rstrip("; ").split()
+        return Use(what.upper(), name)
+    return kind()
+
+
+class Verifiers:
+    """The door's view of the catalogue: verifiers and an empty snapshot."""
+
+    snapshot = Snapshot()
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._url = postgres.url("postgres")
+
+    async def verifier(self, user: str) -> str | None:
+        async with await psycopg.AsyncConnection.connect(self._url) as conn:
+            cursor = await conn.execute("SELECT rolpassword FROM pg_authid WHERE rolname = %s", (user,))
+            row = await cursor.fetchone()
+        return row[0] if row else None
+
+
+class Door:
+    """A running door; ``url`` goes through it, ``direct`` to its PostgreSQL, both as the same user."""
+
+    USER, PASSWORD = "alice", "pass wörd"
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.start()
+        self._ready.wait(60)
+        if self._error is not None:
+            raise self._error
+
+    def _main(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            self.postgres = await open_postgres(self.config)
+            await self._make_user()
+            self.listener = self._listener(self.config)
+            _, self.port = await self.listener.open()
+        except BaseException as e:
+            self._error = e
+            self._ready.set()
+            return
+        self._ready.set()
+        await self._stop.wait()
+        await self.listener.close()
+        await self.postgres.stop()
+
+    def _listener(self, config: Config) -> Listener:
+        return Listener(
+            config=config,
+            catalog=Verifiers(self.postgres),  # type: ignore[arg-type]
+            engine=None,  # type: ignore[arg-type]
+            address=Address(self.postgres.host, self.postgres.port),
+            language=Language(recognize, sniff.split, parse, sniff.head),
+            tls=open_tls(config, config.data_dir),
+        )
+
+    async def _make_user(self) -> None:
+        async with await psycopg.AsyncConnection.connect(self.postgres.url("postgres"), autocommit=True) as conn:
+            await conn.execute(f"CREATE ROLE {self.USER} LOGIN CREATEDB PASSWORD '{self.PASSWORD}'")
+            for database in ("main", "other", "pgstream_control"):
+                await conn.execute(f"CREATE DATABASE {database} OWNER {self.USER}")
+
+    def second(self, **settings: object) -> tuple[Listener, int]:
+        """Another listener before the same PostgreSQL, with other settings."""
+
+        async def start() -> tuple[Listener, int]:
+            listener = self._listener(replace(self.config, **settings))
+            return listener, (await listener.open())[1]
+
+        return asyncio.run_coroutine_threadsafe(start(), self.loop).result(30)
+
+    def run(self, work: object) -> object:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)  # type: ignore[arg-type]
+
+    @property
+    def url(self) -> str:
+        return f"host=127.0.0.1 port={self.port} dbname=main user={self.USER} password='{self.PASSWORD}'"
+
+    @property
+    def direct(self) -> str:
+        return f"host=127.0.0.1 port={self.postgres.port} dbname=main user={self.USER} password='{self.PASSWORD}'"
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(30)
+
+
+def start(data_dir: Path, **settings: object) -> Door:
+    return Door(Config(data_dir=data_dir, listen="127.0.0.1:0", shutdown_grace_s=1, **settings))  # type: ignore[arg-type]

