@@ -9,8 +9,9 @@ import inspect
 import sys
 from pathlib import Path
 
-from pgstream import errors, statements, stores
+from pgstream import errors, statements, stores, types
 from pgstream.config import SETTINGS
+from pgstream.planner.functions import ANY, FUNCTIONS
 from pgstream.stores.spec import Can, Full, Option, OptionTable, StoreType
 
 DOCS = Path(__file__).parent
@@ -46,7 +47,7 @@ def settings_page() -> str:
 def statement_pages() -> dict[str, str]:
     """docs/statements/<module>.md, and the index."""
     modules: dict[str, list[type[statements.Statement]]] = {}
-    for cls in statements.ALL:
+    for cls in statements.STATEMENTS:
         modules.setdefault(cls.__module__.rsplit(".", 1)[1], []).append(cls)
     pages = {}
     index = ["# Statements\n\n" + NOTE.format(origin="the docstrings of pgstream/statements")]
@@ -69,8 +70,8 @@ def statement_pages() -> dict[str, str]:
 def store_pages() -> dict[str, str]:
     """docs/stores/<type>.md and options.yaml: every option of every store type."""
     pages, yaml = {}, ["# Made by docs/generate.py from pgstream/stores/*/options.py; do not edit.\n"]
-    for name in sorted(stores.names()):
-        store = stores.load(name)
+    for name in [n.lower() for n in stores.names()]:
+        store = stores.find(name)
         out = [f"# {store.label} stores\n\n" + NOTE.format(origin=f"pgstream/stores/{name}/options.py")]
         out.append(_abilities(store))
         yaml.append(f"{name}:\n")
@@ -92,6 +93,7 @@ def _option_row(o: Option) -> str:
     need = "yes" if o.required else (f"with {o.when}" if o.when else "")
     also = f" Also: {', '.join(f'`{a}`' for a in o.aliases)}." if o.aliases else ""
     name = o.name + ("…" if o.prefix else "")
+    also += f" Not yet: {_cell(o.later)}" if o.later else ""
     return f"| `{name}` | {kind} | {_cell(need)} | {o.default or ''} | {_cell(o.say)}{also} |\n"
 
 
@@ -123,9 +125,57 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
+def functions_page() -> str:
+    """docs/functions.md: every function, its arities, its kind."""
+    out = ["# Functions\n\n" + NOTE.format(origin="pgstream/planner/functions.py")]
+    out.append("Functions follow Flink 1.20 where DeltaStream's manual is silent. The Spark SQL of each stands in the ")
+    out.append("last column; `{0}` is the first argument. Each row is executed by `tests/stream/functions`.\n\n")
+    for title, aggregate in (("Scalar functions", False), ("Aggregate functions", True)):
+        out.append(f"## {title}\n\n| function | arguments | result | in Spark |\n|---|---|---|---|\n")
+        for name, f in sorted(FUNCTIONS.items()):
+            if f.aggregate is aggregate:
+                counts = ", ".join(f"{f.least} or more" if n == ANY else str(n) for n in sorted(f.templates))
+                result = {"0": "that of the first argument", None: ""}.get(f.type, f.type)
+                spark = (
+                    " · ".join(
+                        f"`{_cell(t.replace('{name}', name.lower()))}`" for t in f.templates.values() if t != "{time}"
+                    )
+                    or "see `planner/calls.py`"
+                )
+                out.append(f"| `{name}` | {counts} | {result} | {spark} |\n")
+        out.append("\n")
+    return "".join(out).rstrip() + "\n"
+
+
+def types_page() -> str:
+    """docs/types.md: the type table."""
+    out = [
+        "# Types\n\n" + NOTE.format(origin="pgstream/types.py"),
+        "| DeltaStream | Spark | PostgreSQL |\n|---|---|---|\n",
+    ]
+    for name, row in types.TABLE.items():
+        others = ", ".join(f"`{a}`" for a, n in types.ALIASES.items() if n == name)
+        also = f" (also {others})" if others else ""
+        out.append(f"| `{name}`{also} | `{row.spark}` | `{row.pg}` |\n")
+    out.append("| `ARRAY<T>` | `array<…>` | an array of T; `jsonb` when T is nested |\n")
+    out.append("| `MAP<K, V>` | `map<…>` | `jsonb` |\n| `STRUCT<name T, …>` | `struct<…>` | `jsonb` |\n\n")
+    out.append(
+        "`VARCHAR(n)` keeps n for PostgreSQL; `DECIMAL` is `DECIMAL(10, 0)`; timestamps have microseconds. "
+        "`TIME` is not there yet.\n"
+    )
+    return "".join(out)
+
+
 def pages() -> dict[str, str]:
     """Every generated page by its path under docs/."""
-    return {"errors.md": errors_page(), "settings.md": settings_page(), **statement_pages(), **store_pages()}
+    return {
+        "errors.md": errors_page(),
+        "settings.md": settings_page(),
+        "functions.md": functions_page(),
+        "types.md": types_page(),
+        **statement_pages(),
+        **store_pages(),
+    }
 
 
 def stale() -> list[str]:

@@ -45,7 +45,7 @@ TABLE: dict[str, Row] = {
     "TIMESTAMP_LTZ": Row("timestamp", "timestamp with time zone", 1184, 1185),
 }
 JSONB = Row("", "jsonb", 3802, 3807)
-_ALIASES = {"INT": "INTEGER", "STRING": "VARCHAR", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "BOOL": "BOOLEAN",
+ALIASES = {"INT": "INTEGER", "STRING": "VARCHAR", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "BOOL": "BOOLEAN",
             "REAL": "FLOAT", "TEXT": "VARCHAR"}  # fmt: skip
 _FROM_SPARK = {"boolean": "BOOLEAN", "tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER",
                "bigint": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "binary": "VARBINARY",
@@ -157,7 +157,7 @@ class _Reader:
 
     def type(self) -> Type:
         word, group = self.next()
-        name = word.lower() if self.spark else _ALIASES.get(word.upper(), word.upper())
+        name = word.lower() if self.spark else ALIASES.get(word.upper(), word.upper())
         if group != "word":
             raise self.fail()
         if name.upper() in ("ARRAY", "MAP", "STRUCT"):

@@ -36,7 +36,7 @@ def answer(names: list[str], rows: list[tuple[Any, ...]]) -> str:
     """A statement's answer, short: of a DDL row its sentence, of LIST QUERIES what a first reader wants to know."""
     if "Summary" in names:
         return "\n".join(f" {r[names.index('Summary')]}" for r in rows)
-    wanted = [n for n in ("ID", "Actual State", "Query") if n in names] or names
+    wanted: list[str] = [n for n in ("ID", "Actual State", "Query") if n in names] or names
     return table(wanted, [tuple(r[names.index(n)] for n in wanted) for r in rows], 60)
 
 
