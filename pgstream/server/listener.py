@@ -74,7 +74,7 @@ class Listener:
     async def cancel(self, pid: int, key: bytes) -> None:
         session = self.keys.get((pid, key))
         if session is not None:
-            session.cancel()
+            await session.cancel()
 
     async def close(self) -> None:
         """Refuse new clients; end idle sessions now and busy ones after the grace."""

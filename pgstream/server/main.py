@@ -1,6 +1,6 @@
 """The server process: everything opened in order, the ready line, everything closed in order.
 
-Owns: the order of start and stop, signals, the log's form. On standard output exactly one line is written:
+Owns: the order of start and stop, signals. On standard output exactly one line is written:
 ``ready postgresql://USER@HOST:PORT/DATABASE``.
 Must not know: what each part does. Start reading at ``serve``.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import signal
 import sys
 from urllib.parse import quote
@@ -26,23 +25,6 @@ from pgstream.server.tls import open_tls
 log = structlog.get_logger(__name__)
 
 
-def configure_log(level: str) -> None:
-    """Logs go to standard error, one line an event."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-            ),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper(), logging.INFO)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-
-
 def ready_line(config: Config, host: str, port: int) -> str:
     """The line that scripts wait for."""
     shown = f"[{host}]" if ":" in host else host
@@ -51,7 +33,6 @@ def ready_line(config: Config, host: str, port: int) -> str:
 
 async def serve(config: Config) -> None:
     """Run until SIGTERM or SIGINT. Errors: ConfigurationError when something keeps it from starting."""
-    configure_log(config.log_level)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -175,12 +175,12 @@ class ClientSession(asyncio.Protocol):
         """A statement runs. Idle in a transaction block is not busy."""
         return self._task is not None or (self._greeted is not None and not self.flight.caught_up)
 
-    def cancel(self) -> None:
-        """A CancelRequest came for this session."""
+    async def cancel(self) -> None:
+        """A CancelRequest came for this session. Ends when it has been delivered, as a client may rely on it."""
         if self.runner.is_running:
             self.runner.cancel()
-        elif self._greeted is not None:
-            self._spawn(self.listener.address.cancel(self.backend.pid, self.backend.key))
+        elif self._greeted is not None and not self.flight.caught_up:
+            await self.listener.address.cancel(self.backend.pid, self.backend.key)
 
     def end(self, e: PgStreamError | None = None) -> None:
         """Close, with a last word."""
