@@ -1,0 +1,150 @@
+"""The account of what PostgreSQL owes: every order in which requests and answers may cross."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgstream.server.backend import Backend
+from pgstream.server.flight import BLOCK, IDLE, QUERY, SYNC, Flight
+
+
+def test_query():
+    flight = Flight()
+    assert flight.caught_up
+    flight.sent(QUERY)
+    assert not flight.caught_up
+    flight.ready(BLOCK)
+    assert flight.caught_up and flight.status == BLOCK
+
+
+def test_unsynced_messages():
+    flight = Flight()
+    flight.open += 3
+    flight.answered += 2
+    assert not flight.caught_up
+    flight.answered += 1
+    assert flight.caught_up
+    flight.sent(SYNC)
+    assert not flight.caught_up
+    flight.ready(IDLE)
+    assert flight.caught_up
+
+
+def test_error_ends_a_group():
+    flight = Flight()
+    flight.open += 3
+    flight.error()
+    assert flight.caught_up and flight.failed
+    flight.sent(SYNC)
+    flight.ready(IDLE)
+    assert not flight.failed
+
+
+def test_pipelined_groups():
+    flight = Flight()
+    for _ in range(2):
+        flight.open += 3
+        flight.sent(SYNC)
+    flight.ready(IDLE)
+    assert not flight.caught_up
+    flight.ready(IDLE)
+    assert flight.caught_up
+
+
+def test_copy_by_query():
+    flight = Flight()
+    flight.sent(QUERY)
+    flight.copy_in()
+    flight.sent(SYNC)  # ignored while copying
+    flight.copy_ended()
+    assert not flight.caught_up
+    flight.ready(IDLE)
+    assert flight.caught_up
+
+
+def test_copy_by_execute_with_a_sync_ahead():
+    # libpq sends Sync right behind Execute; PostgreSQL ignores it once it wants COPY data; a second Sync ends it.
+    flight = Flight()
+    flight.open += 3
+    flight.sent(SYNC)
+    flight.answered += 2
+    flight.copy_in()
+    assert not flight.caught_up
+    flight.copy_ended()
+    flight.sent(SYNC)
+    flight.answered += 1
+    flight.ready(IDLE)
+    assert flight.caught_up
+
+
+def test_copy_data_sent_before_it_was_asked_for():
+    flight = Flight()
+    flight.open += 3
+    flight.sent(SYNC)
+    flight.copy_ended()
+    flight.sent(SYNC)
+    flight.copy_in()
+    assert not flight.caught_up
+    flight.ready(IDLE)
+    assert flight.caught_up
+
+
+def test_copy_that_failed_before_its_end_was_sent():
+    flight = Flight()
+    flight.sent(QUERY)
+    flight.copy_in()
+    flight.error()
+    flight.copy_ended()
+    flight.ready(IDLE)
+    assert flight.caught_up
+    flight.copy_ended()
+    flight.sent(QUERY)
+    flight.ready(IDLE)
+    assert flight.caught_up
+
+
+class Client:
+    def __init__(self) -> None:
+        self.got, self.statuses = b"", []
+
+    def write(self, data: bytes) -> None:
+        self.got += data
+
+    def backend_ready(self, status: int) -> None:
+        self.statuses.append(status)
+
+
+def encode(kind: int, payload: bytes) -> bytes:
+    return bytes((kind,)) + (len(payload) + 4).to_bytes(4, "big") + payload
+
+
+STREAM = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(b"DTCN12S"), st.binary(max_size=20)),
+        st.tuples(st.just(ord("Z")), st.sampled_from([b"I", b"T", b"E"])),
+    ),
+    max_size=20,
+)
+
+
+@given(STREAM, st.data())
+def test_relay_frames_any_split(stream, data):
+    """Relayed or taken or in turns: the bytes come through whole and every ReadyForQuery is seen."""
+    raw = b"".join(encode(*m) for m in stream)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=6)))
+    client = asyncio.run(_relay(raw, cuts, data.draw(st.booleans())))
+    assert client.got == raw
+    assert client.statuses == [payload[0] for kind, payload in stream if kind == ord("Z")]
+
+
+async def _relay(raw: bytes, cuts: list[int], take: bool) -> Client:
+    backend, client = Backend(), Client()
+    backend.client = client
+    if take:
+        backend.take(lambda kind, message: client.write(message))
+    for begin, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+        backend.data_received(raw[begin:end])
+    return client
