@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from pgstream.errors import ActiveTransaction, PgStreamError, ProtocolViolation
+from pgstream.errors import ActiveTransaction, PgStreamError, ProtocolViolation, RelayedError
 from pgstream.server import simple, startup
 from pgstream.server.backend import Backend
 from pgstream.server.connect import open_backend
@@ -189,6 +189,12 @@ class ClientSession(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def report(self, e: PgStreamError, offset: int = 0) -> None:
+        """Send an error of a statement; one of severity FATAL is the session's last word."""
+        self.write(messages.error(e, offset=offset))
+        if e.severity == "FATAL":
+            self.end()
+
     def backend_lost(self, backend: Backend) -> None:
         if self._greeted is not None and backend is self.backend:
             self.end()
@@ -227,9 +233,13 @@ class ClientSession(asyncio.Protocol):
         assert self._greeted is not None
         if self.flight.status != IDLE:
             raise ActiveTransaction(what="USE DATABASE")
-        startup.check_database(name)
         parameters = {**self._greeted.parameters, "database": name}
-        backend, greeting = await open_backend(self.listener.address, parameters, self._greeted.keys)
+        try:
+            startup.check_database(name)
+            backend, greeting = await open_backend(self.listener.address, parameters, self._greeted.keys)
+        except RelayedError as e:
+            e.severity = "ERROR"  # type: ignore[misc]  # fatal for the new connection, not for this session
+            raise
         old = self.backend
         old.client = None
         old.close()
@@ -428,7 +438,7 @@ class ClientSession(asyncio.Protocol):
         try:
             await self.extended.answer(message, kind)
         except Exception as e:  # the session's edge
-            self.write(messages.error(as_error(e), severity=None))
+            self.report(as_error(e))
             # PostgreSQL: messages after an error are discarded until Sync.
             self._skipping = True
 

@@ -15,7 +15,6 @@ from pgstream.server import results
 from pgstream.server.language import Piece
 from pgstream.server.run import as_error
 from pgstream.statements.base import Statement
-from pgstream.wire import backend
 
 if TYPE_CHECKING:
     from pgstream.server.session import ClientSession
@@ -26,7 +25,7 @@ async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> 
     if not await client.catch_up():
         return
     if not _is_text(raw):
-        client.write(backend.error(InvalidEncoding()))
+        client.report(InvalidEncoding())
         pieces = ()
     for piece in pieces:
         if piece.kind is None:
@@ -37,7 +36,7 @@ async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> 
         try:
             await _run(client, piece, piece.kind)
         except Exception as e:  # the session's edge
-            client.write(backend.error(as_error(e), offset=piece.at))
+            client.report(as_error(e), piece.at)
             break
     client.own_ready()
 

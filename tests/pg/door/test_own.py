@@ -193,8 +193,9 @@ def test_use_database(conn):
     assert conn.execute("SELECT current_database()").fetchone() == ("main",)
     conn.execute("USE DATABASE other")
     assert conn.execute("SELECT current_database(), current_user").fetchone() == ("other", "alice")
-    with pytest.raises(psycopg.errors.InvalidCatalogName):
+    with pytest.raises(psycopg.errors.InvalidCatalogName) as caught:
         conn.execute("USE DATABASE nowhere")
+    assert caught.value.diag.severity == "ERROR"
     with pytest.raises(psycopg.errors.InvalidCatalogName):
         conn.execute("USE DATABASE pgstream_control")
     assert conn.execute("SELECT current_database()").fetchone() == ("other",)
