@@ -69,15 +69,19 @@ class Backend(asyncio.Protocol):
         while end - pos >= 5:
             kind, length = header(data, pos)
             if kind != DATA_ROW and kind != COPY_DATA:  # noqa: PLR1714 (quicker than a set)
-                if kind == READY and end - pos < 6:
+                if kind in ANSWERS:
+                    self.flight.answered += 1
+                elif kind == READY and end - pos < 6:
                     break
-                self._note(kind, data, pos)
+                else:
+                    self._note(kind, data, pos)
             pos += length + 1
         if pos >= end:
             self._head, self._skip = b"", pos - end
         else:
             self._head, self._skip = data[pos:], 0
-        self.flight.settle()
+        if self.flight.waiter is not None:
+            self.flight.settle()
 
     def _note(self, kind: int, data: bytes | bytearray, pos: int) -> None:
         flight = self.flight

@@ -51,9 +51,6 @@ class Extended:
         self.prepared: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self.prepared or self.portals)
-
     def is_ours(self, message: frontend.Message) -> bool:
         """Whether a message other than Parse names something in our tables. A name given to PostgreSQL leaves them."""
         if isinstance(message, frontend.Bind):

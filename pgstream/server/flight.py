@@ -21,17 +21,18 @@ class Flight:
 
     ``pending``: Query and Sync messages sent, each owed a ReadyForQuery (and ends of COPY sent ahead of its start).
     ``open``: extended-protocol messages sent since the last of them; ``answered``: answers since the last
-    ReadyForQuery; ``failed``: the backend skips to the next Sync; ``copying``: it wants COPY data.
+    ReadyForQuery; ``failed``: the backend skips to the next Sync; ``copying``: it wants COPY data;
+    ``waiter``: done when caught up.
     """
 
-    __slots__ = ("_waiter", "answered", "copying", "failed", "open", "pending", "status")
+    __slots__ = ("answered", "copying", "failed", "open", "pending", "status", "waiter")
 
     def __init__(self) -> None:
         self.pending: deque[int] = deque()
         self.open = self.answered = 0
         self.failed = self.copying = False
         self.status = IDLE
-        self._waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None
 
     # What the client's side was sent.
 
@@ -91,13 +92,13 @@ class Flight:
 
     def wait(self) -> asyncio.Future[None]:
         """A future that is done when ``caught_up``; ``settle`` completes it."""
-        self._waiter = asyncio.get_running_loop().create_future()
+        self.waiter = asyncio.get_running_loop().create_future()
         self.settle()
-        return self._waiter
+        return self.waiter
 
     def settle(self) -> None:
         """Wake who waits, if the backend has caught up."""
-        if self._waiter is not None and self.caught_up:
-            if not self._waiter.done():
-                self._waiter.set_result(None)
-            self._waiter = None
+        if self.waiter is not None and self.caught_up:
+            if not self.waiter.done():
+                self.waiter.set_result(None)
+            self.waiter = None

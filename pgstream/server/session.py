@@ -92,7 +92,10 @@ class ClientSession(asyncio.Protocol):
             self._inbox += data
             data = self._inbox  # type: ignore[assignment]
         if self._task is None:
-            self._guarded_pump(data)
+            try:
+                self._pump(data)
+            except Exception as e:  # the session's edge
+                self.end(as_error(e))
             return
         self._inbox = data
         if self._copy_in:
@@ -297,8 +300,9 @@ class ClientSession(asyncio.Protocol):
             if self._full:
                 self._full = False
                 self.resume_reading()
-            data, self._inbox = self._inbox, b""
-            self._guarded_pump(data)
+            data, self._inbox = bytes(self._inbox), b""
+            if data:
+                self.data_received(data)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(self._logged(work))
@@ -313,16 +317,11 @@ class ClientSession(asyncio.Protocol):
 
     # Client messages
 
-    def _guarded_pump(self, data: bytes | bytearray) -> None:
-        try:
-            self._pump(data)
-        except Exception as e:  # the session's edge
-            self.end(as_error(e))
-
     def _pump(self, data: bytes | bytearray) -> None:
         """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
-        flight, end, begin = self.flight, len(data), 0
-        pos = self._passing
+        # Runs for every chunk of every client: locals, and no calls on the common path.
+        flight, end, begin, pos = self.flight, len(data), 0, self._passing
+        named = bool(self.extended.prepared or self.extended.portals)
         while end - pos >= 5:
             kind, length = header(data, pos)
             after = pos + length + 1
@@ -335,7 +334,7 @@ class ClientSession(asyncio.Protocol):
                 begin = pos = after
                 continue
             if kind in NAMING:
-                if self.extended:
+                if named:
                     if after > end:
                         break
                     if self._own_naming(kind, data, pos, begin):
@@ -366,7 +365,7 @@ class ClientSession(asyncio.Protocol):
             pos = after
         if pos >= end:
             self._passing, self._inbox = pos - end, b""
-            self._relay(data, begin, end)
+            self.backend.write(data[begin:] if begin else data)
         else:
             self._passing, self._inbox = 0, data[pos:]
             self._relay(data, begin, pos)
