@@ -13,11 +13,12 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test test-unit test-pg test-stream test-clients jars check format bless docs bench clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients jars check format bless docs bench clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
 	@echo "make run      run the server on 127.0.0.1:5433"
+	@echo "make broker   run a Kafka broker on 127.0.0.1:9092, to try things out"
 	@echo "make test     all tests; by price: test-unit test-pg test-stream test-clients"
 	@echo "make check    formatting, lint, types, imports"
 	@echo "make format   what make check asks for, where a tool can do it"
@@ -40,6 +41,9 @@ demo: $(READY)
 
 run: $(READY)
 	$(BIN)/pgstream serve $(ARGS)
+
+broker: $(READY)
+	$(BIN)/pgstream broker --port 9092 $(ARGS)
 
 jars: $(READY)
 	$(BIN)/pgstream jars --broker

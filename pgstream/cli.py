@@ -135,7 +135,7 @@ COMMANDS = {
         _demo,
         "See page views flow from a Kafka topic into a materialized view. Starts all it needs; Ctrl-C stops it again.",
         "pgstream demo\npgstream demo --seconds 30",
-        ("data_dir", *_JARS),
+        ("data_dir", "listen", *_JARS),
     ),
     "check": Command(
         _check,
