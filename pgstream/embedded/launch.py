@@ -11,8 +11,15 @@ import ctypes
 import os
 import sys
 
-PR_SET_PDEATHSIG, PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 1, 8, 47, 2
+PR_SET_PDEATHSIG, PR_SET_SECUREBITS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 1, 28, 47, 2
+SECBIT_NO_SETUID_FIXUP = 4
 CAPABILITY_VERSION_3 = 0x20080522
+
+
+def keep_across_setuid(libc: ctypes.CDLL) -> None:
+    """Let the capabilities outlive the change of user, and count in access(2), with which initdb looks for postgres."""
+    if libc.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0):
+        sys.exit(f"could not keep capabilities: {os.strerror(ctypes.get_errno())}")
 
 
 def keep_only(libc: ctypes.CDLL, capability: int) -> None:
@@ -30,7 +37,7 @@ def main(argv: list[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     if uid >= 0:
         if libc is not None and capability >= 0:
-            libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
+            keep_across_setuid(libc)
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)

@@ -72,6 +72,18 @@ def test_unprivileged_child(capability: int) -> None:
 
 
 @root_only
+def test_capability_counts_in_access(tmp_path: Path) -> None:
+    """initdb finds postgres by access(2), which looks at the real user."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    tmp_path.chmod(0o700)
+    user = child.User(65534, 65534, child.CAP_DAC_READ_SEARCH)
+    process = child.spawn(["/usr/bin/test", "-x", program], user=user, output=subprocess.PIPE)
+    assert process.wait(30) == 0
+
+
+@root_only
 def test_capability_only_where_a_folder_is_closed(tmp_path: Path) -> None:
     open_program = Path("/bin/true").resolve()
     closed = tmp_path / "closed"
