@@ -116,7 +116,14 @@ class ClientSession(asyncio.Protocol):
         if self._greeted is not None:
             self.backend.client = None
             self.backend.close()
-            self._spawn(self.extended.close_portals(self.extended.take_portals()))
+            self._spawn(self._close_portals(self._task))
+
+    async def _close_portals(self, running: asyncio.Task[None] | None) -> None:
+        """The client is gone: end its portals, after the task that may be in the middle of one."""
+        portals = self.extended.take_portals()
+        if running is not None:
+            await asyncio.wait({running})
+        await self.extended.close_portals(portals)
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
