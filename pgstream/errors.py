@@ -288,6 +288,15 @@ class UndefinedFunction(PgStreamError, sqlstate="42883", message="function {name
     """A select calls a function that is not in the catalogue of functions."""
 
 
+class UndefinedOperator(
+    PgStreamError,
+    sqlstate="42883",
+    message="operator does not exist: {what}",
+    hint="No operator matches the given argument types. You might need to add explicit type casts.",
+):
+    """Arithmetic on what is not a number."""
+
+
 class UndefinedObject(PgStreamError, sqlstate="42704", ds_code="3D008", message='{kind} "{name}" does not exist'):
     """An object without a class of its own below."""
 

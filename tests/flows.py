@@ -73,10 +73,23 @@ class Flow:
 
     def do_query(self, case: Case, text: str) -> None:
         seconds = float(case.args.get("within", "0s").removesuffix("s"))
-        if seconds:
+        if seconds and not case.expected:
+            self.settled(seconds, text)
+        elif seconds:
             with contextlib.suppress(AssertionError):  # the comparison below shows the difference
                 within(seconds, lambda: self.rows(text) == case.expected)
         check(case, self.rows(text))
+
+    def settled(self, seconds: float, text: str) -> None:
+        """A new case, which knows no answer yet: wait until there is one that stays."""
+        last: list[str] = []
+
+        def same() -> bool:
+            last.append(self.rows(text))
+            return last[-1] != "(no rows)" and last[-40:] == [last[-1]] * 40
+
+        with contextlib.suppress(AssertionError):
+            within(seconds, same)
 
     def do_error(self, case: Case, text: str) -> None:
         try:

@@ -118,6 +118,13 @@ class Running(msgspec.Struct, frozen=True, tag="running"):
     attempt: int
 
 
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The query's first trigger is over, with rows or without: its sources answer."""
+
+    query: str
+    attempt: int
+
+
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Rows of an interactive query: values in PostgreSQL's text format."""
 
@@ -151,7 +158,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Request = Analyze | Start | Stop | More | Shutdown
-Event = Ready | Analyzed | Failed | Running | Rows | Progress | Ended
+Event = Ready | Analyzed | Failed | Running | Alive | Rows | Progress | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

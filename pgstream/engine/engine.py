@@ -19,7 +19,7 @@ from pgstream import types
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import faults, requests
-from pgstream.engine.channel import Analyze, Analyzed, Ended, Event, Failed, Progress, Ready, Rows, Running
+from pgstream.engine.channel import Alive, Analyze, Analyzed, Ended, Event, Failed, Progress, Ready, Rows, Running
 from pgstream.engine.launch import Prepare, preparer
 from pgstream.engine.life import Queries
 from pgstream.engine.lock import PoolLock
@@ -153,6 +153,8 @@ class Engine:
                     self._queries.progress.add(event)
             case Running():
                 self._queries.running(event)
+            case Alive():
+                self._queries.alive(event)
             case Ended():
                 if stream := self._results.get(event.query):
                     stream.ended(event)

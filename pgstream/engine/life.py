@@ -20,7 +20,7 @@ import structlog
 
 from pgstream.catalog.store import Catalog
 from pgstream.engine import faults, requests
-from pgstream.engine.channel import Ended, Fault, Request, Running, Stop
+from pgstream.engine.channel import Alive, Ended, Fault, Request, Running, Stop
 from pgstream.engine.pool import pause
 from pgstream.engine.progress import ProgressLog
 from pgstream.errors import NotReady, PgStreamError, UndefinedQuery
@@ -196,7 +196,8 @@ class Queries:
                     return
                 attempt = max(run.attempt, record.attempt) + 1
                 start = await requests.start(self._catalog, record, attempt, self._data_dir)
-                await self._catalog.set_query(run.id, attempt=attempt, actual="starting", message="")
+                said = {} if run.failures else {"message": ""}
+                await self._catalog.set_query(run.id, attempt=attempt, actual="starting", **said)
             except UndefinedQuery:
                 await self._forget(run)
                 return
@@ -218,9 +219,17 @@ class Queries:
     def running(self, event: Running) -> None:
         run = self._runs.get(event.query)
         if run is not None and run.at_worker and run.attempt == event.attempt:
-            run.running_since = asyncio.get_running_loop().time()
             run.settle(None)
-            self._spawn(self._ran(run))
+            # After a failure it runs when its sources answer: until then it still waits for them.
+            if run.failures == 0:
+                self._spawn(self._ran(run))
+
+    def alive(self, event: Alive) -> None:
+        run = self._runs.get(event.query)
+        if run is not None and run.at_worker and run.attempt == event.attempt:
+            run.running_since = asyncio.get_running_loop().time()
+            if run.failures:
+                self._spawn(self._ran(run))
 
     async def _ran(self, run: Run) -> None:
         async with run.lock:

@@ -13,13 +13,14 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import InvalidStatement, NotYet
+from pgstream.errors import InvalidStatement, NotYet, UndefinedFunction
 from pgstream.planner import infer
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Compiler, Typed, literal
 from pgstream.planner.functions import Function
 from pgstream.types import Type
 
+_CASTS = "No function matches the given argument types. You might need to add explicit type casts."
 _UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _PARTS = (*_UNITS, "DOY", "DOW", "EPOCH")
 
@@ -56,6 +57,9 @@ def build(compiler: Compiler, function: Function, node: exp.Anonymous, inner: Co
     """A call's Spark SQL and type."""
     args = [Typed("") if i in function.units else _argument(function, inner, a) for i, a in enumerate(node.expressions)]
     call = Call(inner, function, node, args)
+    if function.numbers and not all(infer.is_number(a.type) for a in args):
+        given = ", ".join(str(a.type).lower() if a.type is not None else "unknown" for a in args)
+        raise UndefinedFunction(name=f"{function.name.lower()}({given})", at=at(node), hint=_CASTS)
     if function.aggregate:
         return _aggregate(call, where)
     if function.call is not None and function.call in _SPECIAL:

@@ -24,6 +24,7 @@ from pgstream.errors import (
     TypeMismatch,
     UndefinedColumn,
     UndefinedFunction,
+    UndefinedOperator,
 )
 from pgstream.names import quote_spark
 from pgstream.planner import infer
@@ -153,6 +154,8 @@ class Compiler:
 
     def on_neg(self, node: exp.Expr) -> Typed:
         value = self.compile(node.this)
+        if not infer.is_number(value.type):
+            raise UndefinedOperator(what=f"- {str(value.type).lower()}", at=at(node))
         return Typed(f"(- {value.sql})", value.type)
 
     def on_eq(self, node: exp.Expr) -> Typed:
@@ -192,7 +195,7 @@ class Compiler:
         return self._arithmetic(node, "%")
 
     def on_div(self, node: exp.Expr) -> Typed:
-        left, right = self.compile(node.this), self.compile(node.expression)
+        left, right = self._operands(node, "/")
         result = infer.widest(left.type, right.type)
         if result is not None and infer.is_integral(left.type, right.type):
             # Flink: whole numbers divide to a whole number; Spark's / would give a fraction.
@@ -246,8 +249,17 @@ class Compiler:
         return Typed(f"({self.sql(node.this)} {operator} {self.sql(node.expression)})", type_)
 
     def _arithmetic(self, node: exp.Expr, operator: str) -> Typed:
-        left, right = self.compile(node.this), self.compile(node.expression)
+        left, right = self._operands(node, operator)
         return Typed(f"({left.sql} {operator} {right.sql})", infer.arithmetic(left.type, right.type))
+
+    def _operands(self, node: exp.Expr, operator: str) -> tuple[Typed, Typed]:
+        left, right = self.compile(node.this), self.compile(node.expression)
+        for side, value in ((node.this, left), (node.expression, right)):
+            if not infer.can_calculate(value.type):
+                # Spark would read text as a number, and what is none as NULL.
+                names = [str(v.type).lower() if v.type is not None else "unknown" for v in (left, right)]
+                raise UndefinedOperator(what=f" {operator} ".join(names), at=at(side) or at(node))
+        return left, right
 
     # Nested values
 

@@ -21,6 +21,7 @@ class Function:
 
     ``aggregate``: it reads a group. ``integral``: over whole numbers its result is cut to the argument's type.
     ``call``: name of a builder in ``calls`` for what a template cannot say. ``units``: positions of time units.
+    ``numbers``: its arguments must be numbers, as far as their types are known.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Function:
     call: str | None = None
     least: int = 0
     units: tuple[int, ...] = ()
+    numbers: bool = False
 
     def template(self, count: int) -> str | None:
         """The template for this many arguments; None when it cannot be called so."""
@@ -67,14 +69,14 @@ _SCALE = "power(10, {1})"
 
 _AGGREGATES = [
     *_row("COUNT", "count({0})", type="BIGINT", aggregate=True),
-    *_row("SUM", "sum({0})", aggregate=True, call="sum"),
-    *_row("AVG", "avg({0})", aggregate=True, integral=True, type="DOUBLE"),
+    *_row("SUM", "sum({0})", aggregate=True, call="sum", numbers=True),
+    *_row("AVG", "avg({0})", aggregate=True, integral=True, type="DOUBLE", numbers=True),
     *_row("MIN", "min({0})", type="0", aggregate=True),
     *_row("MAX", "max({0})", type="0", aggregate=True),
-    *_row("STDDEV STDDEV_SAMP", "stddev_samp({0})", type="DOUBLE", aggregate=True, integral=True),
-    *_row("STDDEV_POP", "stddev_pop({0})", type="DOUBLE", aggregate=True, integral=True),
-    *_row("VARIANCE VAR_SAMP", "var_samp({0})", type="DOUBLE", aggregate=True, integral=True),
-    *_row("VAR_POP", "var_pop({0})", type="DOUBLE", aggregate=True, integral=True),
+    *_row("STDDEV STDDEV_SAMP", "stddev_samp({0})", type="DOUBLE", aggregate=True, integral=True, numbers=True),
+    *_row("STDDEV_POP", "stddev_pop({0})", type="DOUBLE", aggregate=True, integral=True, numbers=True),
+    *_row("VARIANCE VAR_SAMP", "var_samp({0})", type="DOUBLE", aggregate=True, integral=True, numbers=True),
+    *_row("VAR_POP", "var_pop({0})", type="DOUBLE", aggregate=True, integral=True, numbers=True),
     *_row("LISTAGG", _LISTAGG.replace("{1}", "','"), _LISTAGG, type="VARCHAR", aggregate=True),
     *_row("FIRST_VALUE", f"min_by({{0}}, if({{0}} is null, null, {_ORDER}))", type="0", aggregate=True),
     *_row("LAST_VALUE", f"max_by({{0}}, if({{0}} is null, null, {_ORDER}))", type="0", aggregate=True),
@@ -86,16 +88,16 @@ _AGGREGATES = [
 ]
 
 _MATH = [
-    *_row("ABS", "abs({0})", type="0"),
-    *_row("SIGN", "sign({0})", type="0", call="sign"),
+    *_row("ABS", "abs({0})", type="0", numbers=True),
+    *_row("SIGN", "sign({0})", type="0", call="sign", numbers=True),
     *_row("SQRT LN LOG10 LOG2 EXP SIN SINH COS COSH TAN TANH COT ASIN ACOS ATAN DEGREES RADIANS", "{name}({0})",
-          type="DOUBLE"),
-    *_row("ATAN2 POWER", "{name}({0}, {1})", type="DOUBLE", first=2),
-    *_row("LOG", "ln({0})", "log({0}, {1})", type="DOUBLE"),
-    *_row("MOD", "({0} % {1})", type="1", first=2),
-    *_row("ROUND", "round({0})", "round({0}, {1})", type="0"),
+          type="DOUBLE", numbers=True),
+    *_row("ATAN2 POWER", "{name}({0}, {1})", type="DOUBLE", first=2, numbers=True),
+    *_row("LOG", "ln({0})", "log({0}, {1})", type="DOUBLE", numbers=True),
+    *_row("MOD", "({0} % {1})", type="1", first=2, numbers=True),
+    *_row("ROUND", "round({0})", "round({0}, {1})", type="0", numbers=True),
     *_row("TRUNCATE", "(sign({0}) * floor(abs({0})))", f"(sign({{0}}) * floor(abs({{0}}) * {_SCALE}) / {_SCALE})",
-          type="0", call="truncate"),
+          type="0", call="truncate", numbers=True),
     *_row("CEIL CEILING", "ceil({0})", "{time}", call="ceil", units=(1,)),
     *_row("FLOOR", "floor({0})", "{time}", call="floor", units=(1,)),
     *_row("PI E", "{name}()", type="DOUBLE", first=0),

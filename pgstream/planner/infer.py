@@ -24,6 +24,16 @@ def is_a(type_: Type | None, *names: str) -> bool:
     return type_ is not None and type_.name in names
 
 
+def is_number(type_: Type | None) -> bool:
+    """Whether the type may be a number: it is one, or unknown."""
+    return type_ is None or type_.name in _NUMERIC
+
+
+def can_calculate(type_: Type | None) -> bool:
+    """Whether ``+ - * / %`` may take the type: a number, a time, or unknown."""
+    return is_number(type_) or is_a(type_, "DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
+
+
 def widest(*types: Type | None) -> Type | None:
     """The wider of numeric types; the common type of others; None when unknown or mixed."""
     known = [t for t in types if t is not None]

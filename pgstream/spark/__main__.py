@@ -1,6 +1,6 @@
 """``python -m pgstream.spark``: a pool's worker process, started by ``engine.pool`` with its end of the channel.
 
-Owns: reading the environment (``PGSTREAM_CHANNEL``: file descriptor; ``PGSTREAM_WORKER``: settings), logging.
+Owns: reading the environment (``PGSTREAM_CHANNEL``: file descriptor; ``PGSTREAM_WORKER``: settings).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import logging
 import os
 import signal
 import socket
-import sys
 
 import structlog
 
+from pgstream import logs
 from pgstream.errors import PgStreamError
 from pgstream.spark import settings as worker_settings
 from pgstream.spark.worker import Worker
@@ -22,16 +22,7 @@ def main() -> None:
     """Serve until told to end. Ctrl-C in the server's terminal is the server's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = worker_settings.from_environment()
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(settings.log_level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper("iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-    )
+    logs.configure(settings.log_level)
     # PySpark logs every refusal of the analyzer with its Java stack; the refusal itself is our answer.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     log = structlog.get_logger("pgstream.spark")

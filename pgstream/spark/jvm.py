@@ -51,8 +51,14 @@ def flags(settings: Settings, folder: Path) -> list[str]:
     level = {"debug": "warn", "info": "warn"}.get(settings.log_level, "error")
     out += [f"-Djava.io.tmpdir={folder}", "-Djava.awt.headless=true", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8",
             f"-Dlog4j2.configurationFile={Path(__file__).parent / 'kernel' / 'log4j2.properties'}",
-            f"-Dpgstream.log.level={level}"]  # fmt: skip
+            f"-Dpgstream.log.level={level}", f"-Dpgstream.log.zone={_zone()}"]  # fmt: skip
     return out
+
+
+def _zone() -> str:
+    """The local time zone for the JVM's log lines, whose other times are UTC: as ``GMT+02:00``."""
+    minutes = time.localtime().tm_gmtoff // 60
+    return f"GMT{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
 
 def launch(settings: Settings, folder: Path) -> subprocess.Popen[bytes]:

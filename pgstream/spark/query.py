@@ -23,6 +23,7 @@ from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.sources import Sources, face
 
 STOP_GRACE_MS = 3000
+LONGEST_PAUSE_S = 10.0
 
 
 class RunningQuery:
@@ -37,6 +38,9 @@ class RunningQuery:
         self.checkpoint = start.checkpoint or str(folder / "interactive" / f"{start.query}-{start.attempt}")
         self.spark = spark
         self.forget = False
+        self.alive = False
+        self.waits = False
+        self.failures = 0
         self.limits: dict[str, dict[int, int]] = {}
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
@@ -68,6 +72,23 @@ class RunningQuery:
         known[int(bad["partition"])] = int(bad["offset"])
         self._run(fail_after=bad)
         return True
+
+    def pause(self, fault: Fault) -> float | None:
+        """Seconds after which this query tries again by itself; None: its end is told.
+
+        The engine starts continuous queries again. An interactive one has nobody else to wait for its store, once it
+        has run: its first answer says what is wrong at once.
+        """
+        if not (self.temporary and fault.kind == "store" and (self.alive or self.failures)):
+            return None
+        self.failures = 1 if self.alive else self.failures + 1
+        self.alive, self.waits = False, True
+        return min(LONGEST_PAUSE_S, 0.5 * 2.0**self.failures)
+
+    def resume(self) -> None:
+        """Go on where the stream stopped: the batch that failed is repeated."""
+        self.waits = False
+        self._run(fail_after=None)
 
     def end(self) -> None:
         """End the stream after its running batch if that ends soon; what it does then is told by an event."""

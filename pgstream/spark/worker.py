@@ -31,6 +31,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pgstream.engine.channel import (
+    Alive,
     Analyze,
     Analyzed,
     Ended,
@@ -60,6 +61,8 @@ log = structlog.get_logger(__name__)
 _PREFIX = "pgstream-worker-"
 _POLL_MS = 500
 _JOBS = 8
+# Less than the server waits for us (its setting ``shutdown_grace_s``, 5 s).
+SHUTDOWN_GRACE_MS = 3000
 
 
 class Worker:
@@ -73,6 +76,7 @@ class Worker:
         self.queries: dict[str, RunningQuery] = {}
         self.jobs = ThreadPoolExecutor(_JOBS, thread_name_prefix="job")
         self.last: dict[str, Future[None]] = {}
+        self.dying = False
         self.spark: SparkSession
 
     def run(self) -> None:
@@ -121,7 +125,8 @@ class Worker:
         try:
             job()
         except Exception:
-            log.exception("request failed")
+            if not self.dying:
+                log.exception("request failed")
 
     # Requests
 
@@ -157,7 +162,12 @@ class Worker:
             self.channel.send(Ended(request.query, 0))
             return
         query.forget = request.forget
-        query.end()
+        with query.lock:
+            waits, query.waits = query.waits, False
+        if waits:
+            self.over(query, None)
+        else:
+            query.end()
 
     def _fault(self, e: Exception) -> Fault:
         match e:
@@ -187,6 +197,9 @@ class Worker:
         if query is None:
             return
         match event["type"]:
+            case "alive":
+                query.alive = True
+                self.channel.send(Alive(event["query"], event["attempt"]))
             case "rows":
                 self.channel.send(Rows(event["query"], event["rows"]))
             case "progress":
@@ -202,31 +215,59 @@ class Worker:
                 return
             if chain and query.again(chain):
                 return
-        if self.queries.get(query.start.query) is query:
-            del self.queries[query.start.query]
         fault = query.fault(chain) if chain else None
+        if fault is not None and fault.sqlstate == "XX000":
+            log.error("unexpected failure", query_id=query.start.query, stack=event.get("trace"))
+        self.over(query, fault)
+
+    def over(self, query: RunningQuery, fault: Fault | None) -> None:
+        """A query's stream has ended: told, unless the query waits here for its store."""
+        id = query.start.query
         if fault is not None:
-            log.warning("query failed", query_id=query.start.query, kind=fault.kind, error=fault.message)
+            log.warning("query failed", query_id=id, kind=fault.kind, error=fault.message)
+            with query.lock:
+                if (pause := query.pause(fault)) is not None:
+                    later = threading.Timer(pause, lambda: self.after(id, lambda: self.resume(query)))
+                    later.daemon = True
+                    later.start()
+                    return
+        if self.queries.get(id) is query:
+            del self.queries[id]
         query.clean()
-        self.channel.send(Ended(query.start.query, query.start.attempt, fault))
+        self.channel.send(Ended(id, query.start.attempt, fault))
+
+    def resume(self, query: RunningQuery) -> None:
+        """Run an interactive query again after its pause, unless its client is gone."""
+        try:
+            with query.lock:
+                if query.waits:
+                    query.resume()
+        except Exception as e:
+            self.over(query, self._fault(e))
 
     # Ends
 
     def shutdown(self) -> None:
-        """Stop every query after its running batch, then end."""
-        stops = [self.jobs.submit(self._edge, q.end) for q in list(self.queries.values())]
-        wait(stops, timeout=10)
+        """End between batches. A batch that takes longer is repeated at the next start: the sinks know what they have.
+
+        Streams are not stopped: that would interrupt what they do, and they would complain.
+        """
+        with contextlib.suppress(Py4JError):
+            if not self.kernel.quiesce(SHUTDOWN_GRACE_MS):
+                log.info("ending in the middle of a batch")
         self.die()
 
     def _guard(self) -> None:
         """The JVM's end is the worker's."""
         assert self.process is not None
         code = self.process.wait()
-        log.error("the JVM ended", code=code)
+        if not self.dying:
+            log.error("the JVM ended", code=code)
         self.die(1)
 
     def die(self, code: int = 0) -> None:
         """End now, JVM included: state and sinks are safe at any moment."""
+        self.dying = True
         if self.process is not None:
             with contextlib.suppress(OSError):
                 self.process.kill()

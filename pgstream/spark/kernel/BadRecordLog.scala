@@ -41,7 +41,8 @@ object BadRecordLog {
     producers.computeIfAbsent(
       properties,
       p => {
-        val settings: Map[String, AnyRef] = p ++ Map("acks" -> "all", "linger.ms" -> "5")
+        val settings: Map[String, AnyRef] = Map("max.block.ms" -> "15000", "request.timeout.ms" -> "10000", "delivery.timeout.ms" -> "20000") ++ p ++
+          Map("acks" -> "all", "linger.ms" -> "5")
         new KafkaProducer(settings.asJava, new ByteArraySerializer, new ByteArraySerializer)
       }
     )

@@ -13,7 +13,7 @@ object Events {
     o.put("rows_per_s", finite(p.processedRowsPerSecond)).put("batch_ms", p.batchDuration)
     o.put("state_rows", p.stateOperators.map(_.numRowsTotal).sum)
     o.put("state_bytes", p.stateOperators.map(_.memoryUsedBytes).sum)
-    o.put("late_rows", p.stateOperators.map(_.numRowsDroppedByWatermark).sum)
+    o.put("late_rows", run.lateRows)
     o.put("bad_records", run.bad.value.longValue)
     val durations = o.putObject("durations")
     p.durationMs.forEach((k, v) => durations.put(k, v))
@@ -30,7 +30,12 @@ object Events {
     val o = Json.obj
     o.put("type", "ended").put("query", run.query).put("attempt", run.attempt).put("asked", run.sink.stopping || run.finished)
     val list = o.putArray("chain")
-    failure.foreach(chain(list, _))
+    failure.foreach { f =>
+      chain(list, f)
+      val text = new java.io.StringWriter
+      f.printStackTrace(new java.io.PrintWriter(text))
+      o.put("trace", text.toString.take(20000))
+    }
     o
   }
 

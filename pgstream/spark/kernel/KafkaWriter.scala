@@ -62,13 +62,15 @@ class KafkaWriter(query: String, val attempt: Int, writer: Int, topic: String, p
 object KafkaWriter {
   private val writers = new ConcurrentHashMap[(String, Int), KafkaWriter]
   private val Defaults = Map(
-    "linger.ms" -> "5", "batch.size" -> "131072", "buffer.memory" -> "33554432", "max.block.ms" -> "60000",
-    "delivery.timeout.ms" -> "120000", "transaction.timeout.ms" -> "300000")
+    "linger.ms" -> "5", "batch.size" -> "131072", "buffer.memory" -> "33554432", "transaction.timeout.ms" -> "300000",
+    // A broker that is away fails the batch soon: the query then says so, and tries again.
+    "max.block.ms" -> "15000", "request.timeout.ms" -> "10000", "delivery.timeout.ms" -> "20000")
   private val ProducerOnly =
     Set("batch.size", "linger.ms", "buffer.memory", "compression.type", "max.request.size", "delivery.timeout.ms",
       "max.in.flight.requests.per.connection", "transaction.timeout.ms", "retries", "max.block.ms", "acks")
 
-  def adminProperties(p: Map[String, String]): Map[String, String] = p -- ProducerOnly
+  def adminProperties(p: Map[String, String]): Map[String, String] =
+    Map("default.api.timeout.ms" -> "15000", "request.timeout.ms" -> "10000") ++ (p -- ProducerOnly)
 
   def open(query: String, attempt: Int, writer: Int, topic: String, properties: Map[String, String]): KafkaWriter =
     writers.compute(

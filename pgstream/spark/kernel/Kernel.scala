@@ -88,6 +88,9 @@ object Kernel {
     p.getFileSystem(conf).delete(p, true)
   }
 
+  /** The process ends after this: no batch begins, those under way may finish. */
+  def quiesce(ms: Long): Boolean = Sinks.quiesce(ms)
+
   def poll(ms: Long): String = Watch.poll(ms)
   def active(): Int = Watch.active.length
 }

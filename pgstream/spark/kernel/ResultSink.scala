@@ -18,7 +18,10 @@ class ResultSink(config: String) extends BatchSink {
   private val limit = c.opt("limit").map(_.toLong).getOrElse(Long.MaxValue)
   private val client = ResultSink.client(query)
 
+  override protected def lasting: Boolean = false
+
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
+    if (batch <= client.batch) { rows.foreach(_ => ()); return }
     val left = math.min(limit - client.sent, Int.MaxValue).toInt
     val parts = rows.sparkContext.runJob(rows, (it: Iterator[InternalRow]) => ResultSink.render(it, schema, left))
     rowsOut = 0
@@ -29,14 +32,16 @@ class ResultSink(config: String) extends BatchSink {
       client.sent += chunk.length
       rowsOut += chunk.length
     }
+    client.batch = batch
     if (client.sent >= limit) Watch.finish(query)
   }
 }
 
-/** The client of a query: rows it may still be sent, rows it was sent. It outlives a restart of the stream. */
+/** The client of a query: rows it may still be sent, rows and the last batch it was sent. It outlives the stream. */
 class ResultClient {
   val credit = new Semaphore(0)
   @volatile var sent = 0L
+  @volatile var batch = -1L
 }
 
 object ResultSink {

@@ -24,7 +24,12 @@ abstract class BatchSink extends Sink {
 
   protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit
 
-  override def addBatch(batch: Long, data: DataFrame): Unit = {
+  /** Whether what is written outlives this process; its end then waits for a batch under way. */
+  protected def lasting: Boolean = true
+
+  override def addBatch(batch: Long, data: DataFrame): Unit = if (lasting) Sinks.running(run(batch, data)) else run(batch, data)
+
+  private def run(batch: Long, data: DataFrame): Unit = {
     val execution = data.asInstanceOf[org.apache.spark.sql.classic.Dataset[_]].queryExecution
     write(batch, execution.toRdd, data.schema)
     failAfter.foreach(throw _)
@@ -35,6 +40,27 @@ abstract class BatchSink extends Sink {
 
 object Sinks {
   private val sinks = new ConcurrentHashMap[String, BatchSink]
+
+  private var closing = false
+  private var under = 0
+
+  /** Run a batch's writing; once `quiesce` was called nothing begins any more, and the thread waits for the end. */
+  private[pgstream] def running(batch: => Unit): Unit = {
+    synchronized {
+      while (closing) wait()
+      under += 1
+    }
+    try batch
+    finally synchronized { under -= 1; notifyAll() }
+  }
+
+  /** Let what is being written be finished, and begin nothing more; true when all was done in time. */
+  def quiesce(ms: Long): Boolean = synchronized {
+    closing = true
+    val end = System.currentTimeMillis() + ms
+    while (under > 0 && System.currentTimeMillis() < end) wait(math.max(1L, end - System.currentTimeMillis()))
+    under == 0
+  }
 
   def register(id: String, sink: BatchSink): Unit = sinks.put(id, sink)
   def get(id: String): Option[BatchSink] = Option(sinks.get(id))

@@ -13,13 +13,16 @@ class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: Lon
   @volatile var stream: StreamingQuery = _
   @volatile var progress: StreamingQueryProgress = _
   @volatile var finished = false
+  @volatile var alive = false
+  @volatile var lateRows = 0L
   val toldLock = new Object
   var toldBatch = -1L
   var toldAt = 0L
 }
 
 /**
- * What happens in the JVM, in one queue that Python drains by one blocking call: rows, progress, ends.
+ * What happens in the JVM, in one queue that Python drains by one blocking call: rows, progress, ends, and the first
+ * sign that a query's sources answer.
  *
  * Progress is told at most once a second per query, and once more before its end.
  */
@@ -49,7 +52,21 @@ object Watch {
   def drop(query: String): Unit = Option(runs.remove(query)).foreach(_ => Sinks.remove(query))
 
   private[pgstream] def onProgress(p: StreamingQueryProgress): Unit =
-    find(p.name.takeWhile(_ != ':')).foreach(_.progress = p)
+    find(p.name.takeWhile(_ != ':')).foreach { run =>
+      run.lateRows += p.stateOperators.map(_.numRowsDroppedByWatermark).sum
+      run.progress = p
+      beat(run)
+    }
+
+  /** The first trigger is over, with rows or without. */
+  private[pgstream] def onIdle(runId: java.util.UUID): Unit =
+    active.find(r => r.stream != null && r.stream.runId == runId).foreach(beat)
+
+  private def beat(run: Run): Unit =
+    if (!run.alive) {
+      run.alive = true
+      outbox.put(s"""{"type":"alive","query":"${run.query}","attempt":${run.attempt}}""")
+    }
 
   private[pgstream] def onTerminated(runId: java.util.UUID): Unit = synchronized {
     active.find(r => r.stream != null && r.stream.runId == runId).foreach { run =>
@@ -89,5 +106,6 @@ object Watch {
 class WatchListener extends StreamingQueryListener {
   override def onQueryStarted(e: QueryStartedEvent): Unit = ()
   override def onQueryProgress(e: QueryProgressEvent): Unit = if (e.progress.name != null) Watch.onProgress(e.progress)
+  override def onQueryIdle(e: QueryIdleEvent): Unit = Watch.onIdle(e.runId)
   override def onQueryTerminated(e: QueryTerminatedEvent): Unit = Watch.onTerminated(e.runId)
 }

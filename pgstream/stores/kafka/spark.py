@@ -36,6 +36,9 @@ class KafkaStreams:
             reader.options(**starting(source.starting_position))
             .option("maxOffsetsPerTrigger", records)
             .option("failOnDataLoss", "true")
+            # A broker that is away ends the batch soon: the query then says so, and is tried again.
+            .option("fetchOffset.numRetries", "1")
+            .option("kafkaConsumer.pollTimeoutMs", "15000")
             .load()
         )
         return raw.select(
@@ -49,7 +52,7 @@ class KafkaStreams:
     def consumer(self, store: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
         """Settings of the source's consumers, ``kafka.consumer.*`` options last."""
         own = {"isolation.level": "read_committed", "fetch.max.wait.ms": "100", "max.partition.fetch.bytes": "4194304",
-               "default.api.timeout.ms": "30000", "request.timeout.ms": "15000"}  # fmt: skip
+               "default.api.timeout.ms": "10000", "request.timeout.ms": "8000"}  # fmt: skip
         return own | java(store) | _family(given, "kafka.consumer.")
 
     def producer(self, store: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

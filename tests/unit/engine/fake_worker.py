@@ -14,6 +14,7 @@ import socket
 import sys
 
 from pgstream.engine.channel import (
+    Alive,
     Analyze,
     Analyzed,
     Ended,
@@ -81,6 +82,7 @@ def start(request: Start) -> None:
     if "die" in settings and hit:
         os.kill(os.getpid(), signal.SIGKILL)
     send(Running(request.query, request.attempt))
+    send(Alive(request.query, request.attempt))
     if not isinstance(load(request.plan).sink, ResultSink):
         send(Progress(request.query, 1, 10, 5, 1.5, 20, 3, 400, 0, None, {"main.public.s": {"lag": request.attempt}}))
 
