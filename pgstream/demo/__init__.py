@@ -8,109 +8,171 @@ Start reading at ``main``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from urllib.parse import quote
 
 import psycopg
 
+from pgstream import logs
 from pgstream.config import Config
 from pgstream.demo.generator import Generator
-from pgstream.demo.script import run, table
+from pgstream.demo.live import wait_for_rows, watch
+from pgstream.demo.script import run
+from pgstream.embedded import jars
+from pgstream.embedded.check import CHECKS
+from pgstream.embedded.child import spawn
+from pgstream.embedded.cluster import binaries
 from pgstream.embedded.kafka import Broker, open_broker
 from pgstream.errors import ConfigurationError
 
-_LIVE = """SELECT window_start::time(0) AS "from", pageid, views FROM views_per_10s
-WHERE window_start >= (SELECT max(window_start) FROM views_per_10s) - interval '10 seconds'
-ORDER BY window_start DESC, views DESC, pageid LIMIT 10"""
+# Of the demo's own settings, those that its server needs too.
+_PASSED = ("java_home", "cache_dir", "jars_dir", "jars_mirror", "log_level")
+_TRY = """Things to try there:
+
+    LIST RELATIONS;                                what there is; \\d says it too
+    SELECT * FROM pageviews LIMIT 5;               page views as they come
+    SELECT pageid, sum(views) FROM views_per_10s
+      GROUP BY pageid ORDER BY 2 DESC;             a view is a table: any PostgreSQL query will do
+    LIST QUERIES;                                  what keeps the views current
+"""
 
 
 def main(config: Config, seconds: float | None = None) -> int:
     """Run the demo until Ctrl-C, or for ``seconds`` after the first live rows. Answers the exit code."""
+    if config.log_level == "info":
+        # The demo tells itself what happens; its server's log is in a file.
+        logs.configure("warning")
     try:
         asyncio.run(_Demo(config, seconds).run())
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("\nstopped.")
+        print("stopped.")
+    except psycopg.Error as e:
+        raise ConfigurationError(
+            what="the demo lost its server, or the server refused a statement",
+            detail=str(e).strip(),
+            hint=f'The server\'s log is "{config.data_dir / "demo" / "server.log"}".',
+        ) from None
     return 0
 
 
 class _Demo:
     def __init__(self, config: Config, seconds: float | None) -> None:
         self.config, self.seconds, self.begin = config, seconds, time.monotonic()
-        self.folder = config.data_dir / "demo"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = config.data_dir.expanduser().absolute() / "demo"
         self.broker: Broker | None = None
         self.generator: Generator | None = None
-        self.server: subprocess.Popen[str] | None = None
+        self.server: subprocess.Popen[bytes] | None = None
 
     async def run(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         try:
             url = await self.start()
             await asyncio.to_thread(self.tell, url)
-            await self.watch(url)
+            await watch(url, self.seconds)
         finally:
             await self.stop()
 
     async def start(self) -> str:
         """Start broker, generator and server; the connection URL with its password."""
+        self.look_first()
+        await asyncio.to_thread(self.download)
         password = self._remembered("password", secrets.token_urlsafe(9))
-        port = int(self._remembered("kafka.port", str(_free_port())))
-        self.say("starting Kafka, PostgreSQL and Spark (first time: jars are downloaded, about 60 MB) …")
-        self.server = self.spawn(password)
+        port = self._kafka_port()
+        self.say("starting Kafka and PostgreSQL; Spark starts meanwhile …")
+        log = self.folder / "server.log"
+        before = log.stat().st_size if log.exists() else 0
+        self.server = self.spawn(password, log)
         self.broker = await open_broker(self.config, self.folder / "kafka", port)
-        self.say(f"Kafka is up at {self.broker.bootstrap}")
+        self.say(f"Kafka is up at {self.broker.bootstrap}; a generator writes 50 page views a second")
         self.generator = Generator(self.broker.bootstrap)
         await asyncio.to_thread(self.generator.start)
-        line = await asyncio.to_thread(_first_line, self.server, self.folder / "server.log")
-        self.say("pgstream is up")
-        return line.removeprefix("ready ").strip().replace("@", f":{password}@", 1)
+        line = await asyncio.to_thread(_first_line, self.server, log, before)
+        self.say(f"pgstream is up; the data of the demo stays in {self.folder}")
+        return line.removeprefix("ready ").strip().replace("@", f":{quote(password, safe='')}@", 1)
 
-    def spawn(self, password: str) -> subprocess.Popen[str]:
-        env = os.environ | {"PGSTREAM_ADMIN_PASSWORD": password, "PGSTREAM_SPARK_FAST_START": "true"}
-        command = [sys.executable, "-m", "pgstream", "serve", "--data-dir", str(self.folder / "server"),
-                   "--listen", self.config.listen]  # fmt: skip
-        with (self.folder / "server.log").open("ab") as log:
-            # Its own process group: Ctrl-C reaches only the demo, which then stops the server in order.
-            return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0)
+    def look_first(self) -> None:
+        """Refuse what would fail later, while nothing has been started. Errors: ConfigurationError."""
+        CHECKS["listen"](self.config)
+        CHECKS["data directory"](dataclasses.replace(self.config, data_dir=self.folder / "server"))
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def download(self) -> None:
+        """Have all jars in the cache."""
+        wanted = sum(len(jars.missing(part, self.config)) for part in ("connectors", "broker"))
+        if not wanted:
+            return
+        self.say(f"the first time: downloading {wanted} jars for Spark and Kafka, about 60 MB …")
+        done = 0
+
+        def report(line: str) -> None:
+            nonlocal done
+            done += line.startswith("downloaded ")
+            if line.startswith("downloaded ") and done % 10 == 0:
+                self.say(f"{done} of {wanted} jars are here")
+
+        jars.fetch(self.config, report)
+        jars.broker_jars(self.config, report)
+
+    def spawn(self, password: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start the server: with a log of its own, in a session of its own, gone when the demo is gone."""
+        # Settings of another server in this environment are not the demo's.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PGSTREAM_")}
+        env |= {"PGSTREAM_ADMIN_PASSWORD": password, "PGSTREAM_SPARK_FAST_START": "true"}
+        for name in _PASSED:
+            if value := getattr(self.config, name):
+                env["PGSTREAM_" + name.upper()] = str(value.absolute() if isinstance(value, Path) else value)
+        command: list[str | Path] = [sys.executable, "-m", "pgstream", "serve"]
+        command += ["--data-dir", self.folder / "server", "--listen", self.config.listen]
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as errors:
+            return spawn(command, death_signal=signal.SIGTERM, environ=env, output=subprocess.PIPE, errors=errors)
 
     def tell(self, url: str) -> None:
+        """Run the script, wait for fresh rows, say how to go on."""
         assert self.broker is not None
         with psycopg.connect(url, autocommit=True) as connection:
+            connection.add_notice_handler(self.notice)
             run(connection, self.broker.bootstrap, print)
-            first = _wait_for_rows(connection)
-        self.say(f"first rows of views_per_10s after {time.monotonic() - self.begin:.1f} s in all "
+            print()
+            first = wait_for_rows(connection)
+        self.say(f"first live rows of views_per_10s after {time.monotonic() - self.begin:.1f} s in all "
                  f"({first:.1f} s after the last statement)")  # fmt: skip
-        print(f"\nGo on with psql, in another terminal:\n\n    psql {url}\n")
+        psql = shutil.which("psql")
+        print(f"\nGo on with psql, in another terminal:\n\n    {'psql' if psql else binaries() / 'psql'} {url}\n")
+        print(_TRY)
 
-    async def watch(self, url: str) -> None:
-        """Show the view changing, once a second."""
-        end = time.monotonic() + self.seconds if self.seconds is not None else None
-        drawn = 0
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-            while end is None or time.monotonic() < end:
-                text = await _live(connection)
-                if sys.stdout.isatty() and drawn:
-                    print(f"\x1b[{drawn}F\x1b[0J", end="")
-                print(text, flush=True)
-                drawn = text.count("\n") + 1
-                await asyncio.sleep(1)
+    def notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Show that something is waited for; what is skipped says so itself."""
+        if notice.message_primary and not notice.message_primary.endswith("skipping"):
+            self.say(f"{notice.message_primary} (Spark takes 5 to 25 seconds) …")
 
     async def stop(self) -> None:
+        started = [part for part in (self.server, self.generator, self.broker) if part is not None]
+        if not started:
+            return
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Stopping is not stopped half-way.
+            asyncio.get_running_loop().add_signal_handler(number, lambda: None)
+        print()
         self.say("stopping what this demo started …")
+        if self.server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.server.terminate()
         if self.generator is not None:
             await asyncio.to_thread(self.generator.stop)
         if self.server is not None:
-            self.server.terminate()
             await asyncio.to_thread(self.server.wait)
         if self.broker is not None:
             await self.broker.stop()
@@ -126,28 +188,31 @@ class _Demo:
             path.write_text(fresh)
         return path.read_text()
 
+    def _kafka_port(self) -> int:
+        """The port of the first demo's Kafka: its store and queries name it."""
+        port = int(self._remembered("kafka.port", str(_free_port())))
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                raise ConfigurationError(
+                    what=f"port {port}, where this demo's Kafka was before, is taken by another program",
+                    hint=f'Stop that program, or let the demo begin afresh: rm -r "{self.folder}"',
+                ) from None
+        return port
 
-def _wait_for_rows(connection: psycopg.Connection[Any]) -> float:
-    begin = time.monotonic()
-    while connection.execute("SELECT 1 FROM views_per_10s LIMIT 1").fetchone() is None:
-        time.sleep(0.1)
-    return time.monotonic() - begin
 
-
-async def _live(connection: psycopg.AsyncConnection[Any]) -> str:
-    rows = await (await connection.execute(_LIVE)).fetchall()
-    joined = await (await connection.execute("SELECT count(*) FROM viewer_cities")).fetchone()
-    count = joined[0] if joined else 0
-    head = f"{time.strftime('%H:%M:%S')}  views_per_10s (the two latest windows) · viewer_cities: {count:,} rows\n"
-    return head + table(["from", "page", "views"], rows) + "\n Ctrl-C ends the demo.\n"
-
-
-def _first_line(server: subprocess.Popen[str], log: Path) -> str:
-    out: IO[str] | None = server.stdout
-    line = out.readline() if out else ""
+def _first_line(server: subprocess.Popen[bytes], log: Path, before: int) -> str:
+    """The server's ready line. Errors: ConfigurationError with the server's own words, from ``before`` in its log."""
+    line = server.stdout.readline().decode() if server.stdout else ""
     if not line.startswith("ready "):
-        tail = "\n".join(log.read_text().splitlines()[-5:])
-        raise ConfigurationError(what="the server did not start", hint=f"Its log is {log}; the end of it:\n{tail}")
+        with log.open("rb") as file:
+            file.seek(before)
+            words = file.read().decode(errors="replace")
+        _, error, rest = words.rpartition("error: ")
+        tail = rest if error else "\n".join(words.splitlines()[-5:])
+        raise ConfigurationError(what="the server did not start", detail=tail.strip(), hint=f'Its log is "{log}".')
     return line
 
 

@@ -1,7 +1,5 @@
 -- A store is a system that holds data: here the Kafka broker that this demo started.
-CREATE STORE IF NOT EXISTS demo_kafka WITH (
-    'type' = KAFKA, 'uris' = '$bootstrap', 'tls.disabled' = TRUE, 'kafka.sasl.hash_function' = NONE
-);
+CREATE STORE IF NOT EXISTS demo_kafka WITH ('type' = KAFKA, 'uris' = '$bootstrap', 'tls.disabled' = TRUE);
 
 USE STORE demo_kafka;
 
@@ -37,4 +35,5 @@ FROM pageviews v WITH ('starting.position' = 'earliest', 'source.allow.latency.m
 JOIN users u WITH ('starting.position' = 'earliest', 'source.allow.latency.millis' = 1000) WITHIN 10 SECONDS
 ON v.userid = u.userid;
 
+-- What runs now:
 LIST QUERIES;

@@ -16,7 +16,13 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TOPICS = ("pageviews", "users")
-_CITIES = ("Palo Alto", "Frankfurt", "Pune", "Lagos", "Lima")
+_CITIES = (
+    ("Palo Alto", "CA", "94301"),
+    ("Austin", "TX", "73301"),
+    ("Denver", "CO", "80202"),
+    ("Boston", "MA", "02108"),
+    ("Seattle", "WA", "98101"),
+)
 _INTERESTS = ("News", "Travel", "Sport", "Movies", "Games")
 
 
@@ -29,13 +35,9 @@ def pageview(rng: random.Random, now_ms: int) -> tuple[str, dict[str, Any]]:
 def user(rng: random.Random, now_ms: int) -> tuple[str, dict[str, Any]]:
     """A user's registration: (key, record)."""
     name = f"User_{rng.randint(1, 9)}"
-    city = rng.choice(_CITIES)
-    contact = {
-        "phone": f"+1 555 {rng.randint(1000, 9999)}",
-        "city": city,
-        "state": city[:2].upper(),
-        "zipcode": "94301",
-    }
+    city, state, zipcode = rng.choice(_CITIES)
+    # Numbers 555-0100 to 555-0199 belong to nobody.
+    contact = {"phone": f"555-01{rng.randint(0, 99):02}", "city": city, "state": state, "zipcode": zipcode}
     record = {"registertime": now_ms, "userid": name, "regionid": f"Region_{rng.randint(1, 9)}",
               "gender": rng.choice(("FEMALE", "MALE", "OTHER")), "interests": rng.sample(_INTERESTS, 2),
               "contactinfo": contact}  # fmt: skip
@@ -54,7 +56,7 @@ class Generator:
 
     def start(self) -> None:
         """Create the topics if they are missing, then begin."""
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
         for done in admin.create_topics([NewTopic(t, 2, 1) for t in TOPICS]).values():
             try:
                 done.result(30)

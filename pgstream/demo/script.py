@@ -6,6 +6,7 @@ Owns: ``demo.sql`` and how its statements and answers are printed. Must not know
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
@@ -24,12 +25,17 @@ def statements(bootstrap: str) -> list[tuple[str, str]]:
 
 def table(names: list[str], rows: list[tuple[Any, ...]], width: int = 28) -> str:
     """Rows as psql prints them; long values are cut."""
-    cut = [[_cut("" if v is None else str(v), width) for v in r] for r in rows]
+    cut = [[_cut(_shown(v), width) for v in r] for r in rows]
     widths = [max(len(n), *(len(r[i]) for r in cut)) if cut else len(n) for i, n in enumerate(names)]
-    lines = [" | ".join(n.ljust(w) for n, w in zip(names, widths, strict=True)), "-+-".join("-" * w for w in widths)]
-    return "\n".join(" " + line.rstrip() for line in lines + [
-        " | ".join(v.ljust(w) for v, w in zip(r, widths, strict=True)) for r in cut
-    ])  # fmt: skip
+    lines = ["+".join("-" * (w + 2) for w in widths)]
+    for row in (names, *cut):
+        lines.append(" " + " | ".join(v.ljust(w) for v, w in zip(row, widths, strict=True)).rstrip())
+    lines[:2] = [lines[1], lines[0]]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)[0].lower() if isinstance(value, bool) else str(value)
 
 
 def answer(names: list[str], rows: list[tuple[Any, ...]]) -> str:
@@ -47,16 +53,16 @@ def _cut(text: str, width: int) -> str:
 
 def run(connection: psycopg.Connection[Any], bootstrap: str, say: Callable[[str], None]) -> None:
     """Run the script. What exists already from an earlier demo is left as it is; any other error is raised."""
+    bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     for note, sql in statements(bootstrap):
-        if note:
-            say(f"\n{note}")
-        say(f"{sql};\n")
+        say(f"\n{note}" if note else "")
+        say(f"{bold}{sql};{plain}")
         try:
             cursor = connection.execute(sql.encode())
         except psycopg.Error as e:
             if e.sqlstate != "42P07":
                 raise
-            say(" (already there from an earlier demo: it went on where it had stopped)")
+            say(" already there from an earlier demo: it goes on where it had stopped")
             continue
         if cursor.description:
             say(answer([c.name for c in cursor.description], cursor.fetchall()))

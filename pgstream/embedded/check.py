@@ -89,7 +89,8 @@ def _listen(config: Config) -> str:
             listener.bind(address)
     except OSError as e:
         raise ConfigurationError(
-            what=f'could not listen on "{config.listen}": {e.strerror}', hint="Choose another HOST:PORT with --listen."
+            what=f'could not listen on "{config.listen}": {(e.strerror or str(e)).lower()}',
+            hint="Stop what listens there, or choose another HOST:PORT with --listen; port 0 picks a free one.",
         ) from None
     return config.listen
 

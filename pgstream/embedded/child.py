@@ -47,8 +47,9 @@ def spawn(
     death_signal: signal.Signals = signal.SIGKILL,
     environ: Mapping[str, str] | None = None,
     output: IO[bytes] | int,
+    errors: IO[bytes] | int = subprocess.STDOUT,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own (Ctrl-C is the server's), with ``output`` for stdout and stderr.
+    """Start a program in a session of its own (Ctrl-C is the server's); ``output`` takes stdout and stderr.
 
     Linux sends ``death_signal`` when the *thread* that calls this ends: call it from the main thread, where the event
     loop runs, not from an executor.
@@ -59,7 +60,7 @@ def spawn(
         [*map(str, head), "--", *map(str, argv)],
         stdin=subprocess.DEVNULL,
         stdout=output,
-        stderr=subprocess.STDOUT,
+        stderr=errors,
         cwd="/",
         env=dict(os.environ if environ is None else environ),
         start_new_session=True,

@@ -1,0 +1,55 @@
+"""The demo's script and its picture of the view, without anything running."""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from pgstream import demo
+from pgstream.config import Config
+from pgstream.demo.live import picture
+from pgstream.demo.script import answer, statements, table
+from pgstream.errors import ConfigurationError
+
+
+def test_every_statement_of_the_script_is_whole() -> None:
+    pieces = statements("127.0.0.1:9092")
+    assert [sql.split()[0] for _, sql in pieces].count("CREATE") == 6
+    assert all(sql and ";" not in sql for _, sql in pieces)
+    assert any("127.0.0.1:9092" in sql for _, sql in pieces)
+
+
+def test_table_looks_like_psql() -> None:
+    assert table(["Name", "Is Leaf"], [("pageviews", True)]) == (
+        " Name      | Is Leaf\n-----------+---------\n pageviews | t"
+    )
+    assert answer(["Type", "Summary"], [("store", "done")]) == " done"
+
+
+def test_picture_shows_two_windows_and_a_bar_of_the_newest() -> None:
+    def at(second: int) -> datetime:
+        return datetime(2026, 1, 1, 12, 0, second)
+
+    rows = [(at(0), "Page_9", 7), (at(10), "Page_1", 40), (at(20), "Page_1", 20), (at(20), "Page_2", 10)]
+    lines = picture(rows, views=70, joined=3)
+    assert lines[0].startswith(" views_per_10s: 70 page views counted")
+    shown = [line for line in lines if line.startswith(" Page_")]
+    assert [line.split()[0] for line in shown] == ["Page_1", "Page_2"]
+    assert "40" in shown[0] and shown[0].count("█") == 23 and shown[1].count("█") == 11
+
+
+def test_picture_of_an_empty_view() -> None:
+    assert picture([], views=0, joined=0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=f'could not listen on "{listen}": address already in use') as e:
+            demo.main(Config(data_dir=tmp_path / "data", listen=listen))
+    assert "--listen" in (e.value.hint or "")
+    assert not (tmp_path / "data").exists()
