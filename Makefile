@@ -37,16 +37,16 @@ $(READY): pyproject.toml constraints.txt
 install: $(READY)
 
 demo: $(READY)
-	$(BIN)/pgstream demo $(ARGS)
+	@$(BIN)/pgstream demo $(ARGS)
 
 run: $(READY)
-	$(BIN)/pgstream serve $(ARGS)
+	@$(BIN)/pgstream serve $(ARGS)
 
 broker: $(READY)
-	$(BIN)/pgstream broker --port 9092 $(ARGS)
+	@$(BIN)/pgstream broker --port 9092 $(ARGS)
 
 jars: $(READY)
-	$(BIN)/pgstream jars --broker
+	@$(BIN)/pgstream jars --broker
 
 test: test-unit test-pg test-stream test-clients
 

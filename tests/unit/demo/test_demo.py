@@ -38,7 +38,7 @@ def test_picture_shows_two_windows_and_a_bar_of_the_newest() -> None:
     assert lines[0].startswith(" views_per_10s: 70 page views counted")
     shown = [line for line in lines if line.startswith(" Page_")]
     assert [line.split()[0] for line in shown] == ["Page_1", "Page_2"]
-    assert "40" in shown[0] and shown[0].count("█") == 23 and shown[1].count("█") == 11
+    assert "40" in shown[0] and shown[0].count("█") == 20 and shown[1].count("█") == 10
 
 
 def test_picture_of_an_empty_view() -> None:
