@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 PYTEST_FLAGS ?= -q --timeout=600
-BENCHMARKS ?= $(filter-out benchmarks/stack.py benchmarks/plain_pyspark.py,$(wildcard benchmarks/*.py))
+BENCHMARKS ?= point_reads big_result freshness windowed_view
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -79,7 +79,7 @@ docs: $(READY)
 	$(BIN)/python docs/generate.py
 
 bench: jars
-	@set -e; for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
+	@set -e; for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python -m benchmarks.$$benchmark; done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

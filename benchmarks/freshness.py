@@ -1,6 +1,6 @@
 """Freshness: from produce to visible in a windowed view, at 2,000 records/s; pgstream and plain PySpark in one run.
 
-``python benchmarks/freshness.py [SECONDS]``. Twenty probe records a second have keys of their own; a reader polls the
+``python -m benchmarks.freshness [SECONDS]``. Twenty probe records a second have keys of their own; a reader polls the
 view every 10 ms and notes when each probe's count has arrived. The first 15 s warm up and are not counted.
 """
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psycopg
 from confluent_kafka import Producer
-from stack import VIEW, Stack, create_stream, show, stack
 
+from benchmarks.stack import VIEW, Stack, create_stream, show, stack
 from pgstream import config
 from pgstream.embedded.jars import fetch
 
@@ -111,4 +111,5 @@ def main() -> None:
         show(bench="freshness", ratio_p50=round(float(str(plain["p50_ms"])) / float(str(ours["p50_ms"])), 2))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Producer
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.server import Kafka, Server, broker
 

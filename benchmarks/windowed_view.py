@@ -1,6 +1,6 @@
 """Events per second through a windowed view (backlog), pgstream against the same job in plain PySpark, one run.
 
-``python benchmarks/windowed_view.py [RECORDS]``: 10 s windows, 10,000 keys, 2 partitions, JSON of five integers. Both
+``python -m benchmarks.windowed_view [RECORDS]``: 10 s windows, 10,000 keys, 2 partitions, JSON of five integers. Both
 jobs read the same topic, one after the other, on the same broker and the same PostgreSQL; the clock runs from the start
 of the stream to the last row, and the answers are compared.
 """
@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import psycopg
-from stack import VIEW, Stack, create_stream, load_events, show, stack
 
+from benchmarks.stack import VIEW, Stack, create_stream, load_events, show, stack
 from pgstream import config
 from pgstream.embedded.jars import fetch
 
@@ -76,4 +76,5 @@ def main() -> None:
              ratio=round(b / a, 2), different_rows=same[0] if same else None)  # fmt: skip
 
 
-main()
+if __name__ == "__main__":
+    main()
