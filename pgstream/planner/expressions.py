@@ -365,7 +365,7 @@ class Compiler:
         if row is None:
             if name.upper() in PLANNED:
                 raise NotYet(what=f"function {name.upper()}", at=at(node))
-            close = difflib.get_close_matches(name.upper(), FUNCTIONS, 1, 0.6)
+            close = difflib.get_close_matches(name.upper(), FUNCTIONS, 1, 0.7)
             hint = f"Perhaps you meant {close[0].lower()}." if close else "docs/functions.md lists the functions."
             raise UndefinedFunction(name=f"{name.lower()}()", at=at(node), hint=hint)
         if row.template(len(node.expressions)) is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from pgstream.errors import InvalidStatement
+from pgstream.errors import InvalidStatement, SyntaxFault
 from pgstream.properties import Given
 from pgstream.sql.faults import fault
 
@@ -37,7 +37,10 @@ def read(tokens: Sequence[Token], index: int, text: str) -> tuple[dict[str, Give
 
 def _one(tokens: Sequence[Token], index: int, text: str) -> tuple[Given, int]:
     if index >= len(tokens) or tokens[index].token_type is not TokenType.STRING:
-        raise fault(tokens, index, text)
+        unquoted = fault(tokens, index, text)
+        if isinstance(unquoted, SyntaxFault) and re.match(r"\w", unquoted.values["near"]):
+            unquoted.hint = f"The names of properties are strings: '{unquoted.values['near'].lower()}'."
+        raise unquoted
     key = tokens[index]
     index += 1
     if index >= len(tokens) or tokens[index].token_type is not TokenType.EQ:

@@ -27,6 +27,9 @@ class Describable(Protocol):
         """Check and plan it; nothing is changed."""
 
 
+_OBJECTS = "Say of what: DESCRIBE RELATION, QUERY, STORE or ENTITY with a name, or DESCRIBE and a statement."
+
+
 @dataclass(frozen=True, slots=True)
 class DescribeStatement(Statement):
     """DESCRIBE statement;
@@ -76,4 +79,6 @@ def _parse(c: Cursor) -> Describable:
     if c.peek("SELECT") or c.peek("WITH"):
         return SelectStream.parse(c)
     later.refuse(c.words(), c.at, within="DESCRIBE")
-    raise c.fault()
+    unknown = c.fault()
+    unknown.hint = _OBJECTS
+    raise unknown

@@ -40,6 +40,11 @@ LATER: frozenset[tuple[str, ...]] = frozenset(
     )
 )
 
+# What somebody who writes it probably wants.
+_INSTEAD = {
+    "LIST TABLES": "LIST RELATIONS shows streams, changelogs and materialized views; psql's \\d shows tables too."
+}
+
 
 def find(words: tuple[str, ...]) -> str | None:
     """The name of the planned statement that these first words begin."""
@@ -55,7 +60,7 @@ def refuse(words: tuple[str, ...], at: int, within: str = "") -> None:
     """Raise NotYet if these are the first words of a planned statement."""
     name = find(words)
     if name is not None:
-        raise NotYet(what=f"{within} {name}".strip(), at=at)
+        raise NotYet(what=f"{within} {name}".strip(), at=at, hint=_INSTEAD.get(name))
 
 
 class Later(Statement):

@@ -118,7 +118,7 @@ class CreateViewIndex(Refused):
     Refused until it is there.
     """
 
-    what = "CREATE INDEX on a materialized view"
+    what = "CREATE INDEX on a stream, changelog or materialized view"
 
 
 class CreateSourceFunction(Refused):

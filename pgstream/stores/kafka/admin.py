@@ -64,7 +64,9 @@ def translate(error: KafkaError, store: str, entity: str = "") -> PgStreamError:
         return InsufficientPrivilege(kind="entity", name=f'"{entity}"', detail=f"The broker said: {why}.")
     if code in _REFUSED:
         return InvalidOption(what=f'store "{store}" refused entity "{entity}": {why}')
-    return StoreUnreachable(name=store, why=why)
+    no_tls = "PLAINTEXT broker listener" in why
+    hint = "A broker without TLS needs 'tls.disabled' = TRUE in CREATE STORE." if no_tls else None
+    return StoreUnreachable(name=store, why=why, hint=hint)
 
 
 class KafkaAdmin:
