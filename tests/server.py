@@ -97,10 +97,15 @@ class Kafka:
         for f in self.admin.create_topics([new]).values():
             f.result(30)
 
-    def produce(self, topic: str, records: list[tuple[str | None, str | None]], timestamp: int = 0) -> None:
+    def produce(
+        self, topic: str, records: list[tuple[str | None, str | None]], timestamp: int = 0, partition: int = -1
+    ) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0})
         for key, value in records:
-            producer.produce(topic, value, key, **({"timestamp": timestamp} if timestamp else {}))
+            place = ({"timestamp": timestamp} if timestamp else {}) | (
+                {"partition": partition} if partition >= 0 else {}
+            )
+            producer.produce(topic, value, key, **place)
             producer.poll(0)
         assert producer.flush(30) == 0
 

@@ -8,15 +8,39 @@ object TimeText {
 
   def date(out: Bytes, days: Int): Unit = {
     val d = LocalDate.ofEpochDay(days.toLong)
-    out.padded(d.getYear, 4); out.put('-'); out.padded(d.getMonthValue, 2); out.put('-'); out.padded(d.getDayOfMonth, 2)
+    if (d.getYear < 0) out.put('-')
+    day(out, math.abs(d.getYear), d)
+  }
+
+  private def day(out: Bytes, year: Int, d: LocalDate): Unit = {
+    if (year < 10000) out.padded(year, 4) else out.digits(year.toLong)
+    out.put('-'); out.padded(d.getMonthValue, 2); out.put('-'); out.padded(d.getDayOfMonth, 2)
+  }
+
+  /** As PostgreSQL writes a date, which has no year 0: false when ` BC` must follow. */
+  def pgDate(out: Bytes, days: Int): Boolean = {
+    val d = LocalDate.ofEpochDay(days.toLong)
+    day(out, if (d.getYear > 0) d.getYear else 1 - d.getYear, d)
+    d.getYear > 0
   }
 
   /** `2026-01-01 00:00:00.123`: no fraction when it is zero, no trailing zeros. */
   def timestamp(out: Bytes, micros: Long, separator: Char): Unit = {
-    val days = Math.floorDiv(micros, Day)
-    val rest = Math.floorMod(micros, Day)
-    date(out, days.toInt)
+    date(out, Math.floorDiv(micros, Day).toInt)
     out.put(separator)
+    time(out, Math.floorMod(micros, Day))
+  }
+
+  /** As PostgreSQL writes a timestamp; `zone` follows the time. */
+  def pgTimestamp(out: Bytes, micros: Long, zone: String): Unit = {
+    val common = pgDate(out, Math.floorDiv(micros, Day).toInt)
+    out.put(' ')
+    time(out, Math.floorMod(micros, Day))
+    out.ascii(zone)
+    if (!common) out.ascii(" BC")
+  }
+
+  private def time(out: Bytes, rest: Long): Unit = {
     val seconds = (rest / 1000000).toInt
     out.padded(seconds / 3600, 2); out.put(':'); out.padded(seconds / 60 % 60, 2); out.put(':'); out.padded(seconds % 60, 2)
     var fraction = (rest % 1000000).toInt

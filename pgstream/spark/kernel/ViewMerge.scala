@@ -55,15 +55,23 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
 
   private def upsert(small: Seq[TaskRows], staged: Seq[TaskRows], parts: Seq[TaskRows]): Unit = {
     val from = if (staged.isEmpty) fresh else target.staging
-    run("SET LOCAL pgstream.attempt = '0'")
-    small.foreach(p => copy(from, names ++ ViewMerge.HiddenNames, p.copy))
-    val only = own(staged)
+    if (staged.isEmpty) run("SET LOCAL pgstream.attempt = '0'")
+    small.foreach { p =>
+      if (staged.nonEmpty) run(s"SET LOCAL pgstream.attempt = '${p.attempt}'")
+      copy(from, names ++ ViewMerge.HiddenNames, p.copy)
+    }
+    val only = own(if (staged.isEmpty) staged else parts)
     if (keys.isEmpty) single(from, only)
     else {
-      // One task has already kept the last row of a key; between tasks the latest event time wins.
-      val order = if (layout.unique) "" else s" ORDER BY ${keys.mkString(", ")}, __time DESC NULLS LAST, __offset DESC NULLS LAST"
-      val on = if (layout.unique) "" else s"DISTINCT ON (${keys.mkString(", ")}) "
-      val last = s"(SELECT $on* FROM $from$only$order) s"
+      // Within a task, which is one partition, the last row of a key wins; between tasks that of the latest event time.
+      // What the driver wrote has one row a key and task already; staged text came in several pieces.
+      val by = keys.mkString(", ")
+      val task =
+        if (layout.unique || staged.isEmpty) s"$from$only"
+        else s"(SELECT DISTINCT ON ($by, __attempt) * FROM $from$only ORDER BY $by, __attempt, __offset DESC) p"
+      val order = if (layout.unique) "" else s" ORDER BY $by, __time DESC NULLS LAST, __offset DESC NULLS LAST"
+      val on = if (layout.unique) "" else s"DISTINCT ON ($by) "
+      val last = s"(SELECT $on* FROM $task$order) s"
       if (parts.exists(_.deletes > 0)) delete(last, parts.exists(_.nullKeyDeletes))
       val sets = names.filterNot(keys.contains).map(n => s"$n = EXCLUDED.$n")
       val action = if (sets.isEmpty) "NOTHING" else "UPDATE SET " + sets.mkString(", ")
@@ -72,9 +80,9 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
     }
   }
 
-  /** Staged rows of attempts that failed, or of a worker that died, are not ours. 0 marks the driver's. */
-  private def own(staged: Seq[TaskRows]): String =
-    if (staged.isEmpty) "" else s" WHERE __attempt IN (0, ${staged.map(_.attempt).mkString(", ")})"
+  /** Staged rows of attempts that failed, or of a worker that died, are not ours. */
+  private def own(parts: Seq[TaskRows]): String =
+    if (parts.isEmpty) "" else s" WHERE __attempt IN (${parts.map(_.attempt).mkString(", ")})"
 
   /** `=` can use the index; rows with a NULL in the key need the slower comparison. */
   private def delete(last: String, nulls: Boolean): Unit = {

@@ -44,6 +44,8 @@ class ViewSink(config: String) extends BatchSink {
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
     val layout = ViewLayout(schema, key, upsert)
     val where = target
+    // Before the tasks: those with much text write into the staging table.
+    synchronized(open(layout))
     val parts = rows.sparkContext.runJob(rows, (it: Iterator[InternalRow]) => ViewSink.render(it, layout, where))
     rowsOut = parts.map(_.rows).sum
     try commit(batch, layout, parts.toSeq)
@@ -51,16 +53,16 @@ class ViewSink(config: String) extends BatchSink {
   }
 
   private def open(layout: ViewLayout): Unit =
-    if (connection == null) {
-      connection = target.connect()
-      connection.setAutoCommit(false)
-      merge = new ViewMerge(connection, target, layout)
-      merge.prepare()
-      connection.commit()
-    }
+    if (connection == null)
+      try {
+        connection = target.connect()
+        connection.setAutoCommit(false)
+        merge = new ViewMerge(connection, target, layout)
+        merge.prepare()
+        connection.commit()
+      } catch { case e: Throwable => disconnect(); throw e }
 
   private def commit(batch: Long, layout: ViewLayout, parts: Seq[TaskRows]): Unit = synchronized {
-    open(layout)
     val ledger = new Ledger(connection, query, attempt)
     if (ledger.isNew(batch)) {
       if (parts.exists(_.rows > 0)) merge.run(parts)

@@ -233,6 +233,8 @@ async def test_left_over_worker_is_ended(bench: Bench) -> None:
         leftover.write(path, other.pid)
         assert leftover.find(path) is None
         leftover.write(path, left.pid)
+        # A program that was started just now may have no command line yet.
+        await until(lambda: leftover.find(path) == left.pid)
         await bench.engine.start()
         await until(lambda: left.poll() is not None)
         await until(lambda: bench.engine.worker_ready)
