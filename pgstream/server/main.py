@@ -56,9 +56,12 @@ async def serve(config: Config) -> None:
 async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
     """Open every part; ``stack`` closes what was opened, last first."""
     from pgstream.catalog.store import Catalog
+    from pgstream.embedded.check import CHECKS
     from pgstream.embedded.postgres import open_postgres
     from pgstream.engine.engine import Engine
 
+    # Before anything is made: the first user's password is told only once.
+    CHECKS["listen"](config)
     postgres = await open_postgres(config)
     stack.push_async_callback(postgres.stop)
     tls = open_tls(config, config.data_dir)
