@@ -341,6 +341,15 @@ class UndefinedRelation(
     """A statement names a relation that is not in the catalogue."""
 
 
+class UndefinedParameter(
+    PgStreamError,
+    sqlstate="42P02",
+    message="there is no parameter ${number}",
+    hint="Values are bound to an interactive SELECT through the extended protocol; a continuous query takes none.",
+):
+    """``$n`` stands in a select to which no such value was bound."""
+
+
 class MissingFrom(PgStreamError, sqlstate="42P01", message='missing FROM-clause entry for table "{name}"'):
     """A column is qualified by a name that is no relation or alias of the FROM."""
 

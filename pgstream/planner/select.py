@@ -8,7 +8,7 @@ Start reading at ``plan_select``, then ``Planner.select``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from pgstream.errors import (
     PgStreamError,
 )
 from pgstream.planner import joins, plan, sources
+from pgstream.planner import parameters as bound
 from pgstream.planner.bind import WINDOW_BOUNDS, Column, Item, Scope, at
 from pgstream.planner.expressions import Compiler, has_aggregate
 from pgstream.planner.grouping import Grouped, aggregate, check_input, group
@@ -69,15 +70,24 @@ class Cte:
     env: Mapping[str, Cte] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def plan_select(select: Select, snapshot: Snapshot, database: str, schema: str, want: str) -> Planned:
+def plan_select(
+    select: Select,
+    snapshot: Snapshot,
+    database: str,
+    schema: str,
+    want: str,
+    *,
+    parameters: Sequence[bound.Parameter] = (),
+) -> Planned:
     """Plan a select for ``want``: view (early results), stream, changelog (final windows) or result (interactive).
 
     Errors: UndefinedRelation, UndefinedColumn, UndefinedFunction, GroupingError, NotYet … with ``at`` in the text.
     """
     planner = Planner(snapshot, database, schema, want)
     try:
-        limit = planner.take_limit(select.tree)
-        step = planner.query(select.tree, {}, top=True)
+        tree = bound.bind(select.tree, parameters)
+        limit = planner.take_limit(tree)
+        step = planner.query(tree, {}, top=True)
     except PgStreamError as e:
         # What has no token of its own, such as an empty list, is said at the query.
         e.at = select.at if e.at is None else e.at

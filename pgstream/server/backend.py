@@ -19,10 +19,13 @@ from pgstream.wire.framing import header
 if TYPE_CHECKING:
     from pgstream.server.session import ClientSession
 
-DATA_ROW, COPY_DATA, READY, ERROR = b"DdZE"
+DATA_ROW, COPY_DATA, READY, ERROR, STATUS = b"DdZES"
 COPY_IN, COPY_BOTH = b"GW"
 UNASKED = frozenset(b"NAS")
 """NoticeResponse, NotificationResponse, ParameterStatus: may come at any time and belong to the client."""
+WHOLE = frozenset((READY, STATUS))
+"""Messages whose contents are read too."""
+ENCODING = b"client_encoding\0"
 
 Taker = Callable[[int, bytes], None]
 
@@ -41,6 +44,7 @@ class Backend(asyncio.Protocol):
         self.flight = Flight()
         self.client: ClientSession | None = None
         self.pid, self.key = 0, b""
+        self.encoding = "UTF8"  # of the client, as PostgreSQL names it
         self.closed = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._head = b""  # a part of a header, already relayed
@@ -71,7 +75,7 @@ class Backend(asyncio.Protocol):
             if kind != DATA_ROW and kind != COPY_DATA:  # noqa: PLR1714 (quicker than a set)
                 if kind in ANSWERS:
                     self.flight.answered += 1
-                elif kind == READY and end - pos < 6:
+                elif kind in WHOLE and end - pos <= length:
                     break
                 else:
                     self._note(kind, data, pos)
@@ -93,6 +97,8 @@ class Backend(asyncio.Protocol):
             flight.answered += 1
         elif kind == ERROR:
             flight.error()
+        elif kind == STATUS and data.startswith(ENCODING, pos + 5):
+            self.encoding = bytes(data[pos + 5 + len(ENCODING) : data.index(0, pos + 5 + len(ENCODING))]).decode()
         elif kind in (COPY_IN, COPY_BOTH):
             flight.copy_in()
 
@@ -210,6 +216,19 @@ class Backend(asyncio.Protocol):
         error = await self.query(text, lambda kind, message: None)
         if error is not None:
             raise error
+
+    async def value(self, text: str) -> str | None:
+        """The one value that ``text`` selects, kept from the client. Errors: RelayedError."""
+        found: list[str | None] = [None]
+
+        def each(kind: int, message: bytes) -> None:
+            if kind == DATA_ROW and message[7:11] != b"\xff\xff\xff\xff":
+                found[0] = message[11:].decode()
+
+        error = await self.query(text, each)
+        if error is not None:
+            raise error
+        return found[0]
 
     def close(self) -> None:
         """Say goodbye and close."""

@@ -83,7 +83,7 @@ class Extended:
         return name in self.prepared
 
     def _parse(self, message: frontend.Parse, kind: type[Statement]) -> None:
-        self._client.runner.check_transaction()
+        self._client.runner.check()
         try:
             text = message.text.decode()
         except UnicodeDecodeError:
@@ -95,7 +95,7 @@ class Extended:
         self._client.write(backend.PARSE_COMPLETE)
 
     async def _bind(self, message: frontend.Bind) -> None:
-        self._client.runner.check_transaction()
+        self._client.runner.check()
         prepared = self.prepared[message.statement]
         if len(message.values) != len(prepared.oids):
             raise InvalidStatement(
@@ -109,7 +109,7 @@ class Extended:
 
     async def _columns(self, prepared: Prepared, parameters: Sequence[str | None]) -> tuple[Column, ...]:
         if prepared.columns is None:
-            context = self._client.runner.context(parameters)
+            context = self._client.runner.context(parameters, prepared.oids)
             prepared.columns = await self._client.runner.cancelable(prepared.statement.describe(context))
         return prepared.columns
 
@@ -127,10 +127,10 @@ class Extended:
     async def _execute(self, message: frontend.Execute) -> None:
         portal, client = self.portals[message.portal], self._client
         if portal.sending is None:
-            client.runner.check_transaction()
+            client.runner.check()
             prepared = portal.prepared
             client.runner.warn_transaction(prepared.text, prepared.statement)
-            result = await prepared.statement.execute(client.runner.context(portal.parameters))
+            result = await prepared.statement.execute(client.runner.context(portal.parameters, prepared.oids))
             forms = results.formats(result.columns, portal.asked)
             portal.sending = results.Sending(result, result.columns, forms)
         client.write(await portal.sending.send(client, max(message.limit, 0)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from pgstream.errors import Canceled, InFailedTransaction, InternalError, PgStreamError
+from pgstream.errors import Canceled, InFailedTransaction, InternalError, NotSupported, PgStreamError
 from pgstream.names import quote_always
 from pgstream.server.flight import BLOCK, FAILED
 from pgstream.statements.base import Context, Statement
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 READS = frozenset(("LIST", "DESCRIBE", "PRINT", "SELECT", "WITH", "VALUES", "TABLE", "USE", "SHOW", "EXPLAIN", "CAN"))
 """First words of statements that change nothing, so need no warning in a transaction block."""
+ENCODINGS = frozenset(("UTF8", "SQL_ASCII"))
+"""Of clients: our statements and their rows are UTF-8; relayed ones PostgreSQL converts."""
 
 
 def as_error(e: BaseException) -> PgStreamError:
@@ -70,7 +72,7 @@ class Runner:
         result: T = task.result()
         return result
 
-    def context(self, parameters: Sequence[str | None] = ()) -> Context:
+    def context(self, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()) -> Context:
         client, listener = self._client, self._client.listener
         return Context(
             config=listener.config,
@@ -81,6 +83,7 @@ class Runner:
             use_database=client.use_database,
             use_schema=self._use_schema,
             parameters=parameters,
+            parameter_oids=oids,
         )
 
     def _notice(self, text: str, severity: str = "NOTICE", **fields: Any) -> None:
@@ -90,10 +93,15 @@ class Runner:
         await self._client.backend.ask(f"SET search_path TO {quote_always(name)}")
         self._client.context.schema = name
 
-    def check_transaction(self) -> None:
-        """Errors: InFailedTransaction."""
+    def check(self) -> None:
+        """Whether a statement of ours may run now. Errors: InFailedTransaction, NotSupported."""
         if self._client.flight.status == FAILED:
             raise InFailedTransaction()
+        encoding = self._client.backend.encoding
+        if encoding not in ENCODINGS:
+            raise NotSupported(
+                what=f"client_encoding {encoding} for statements of pgstream", hint="SET client_encoding TO 'UTF8'."
+            )
 
     def warn_transaction(self, text: str, statement: Statement) -> None:
         """Say that a change will outlive a ROLLBACK."""

@@ -21,9 +21,10 @@ from pgstream.server import simple, startup
 from pgstream.server.backend import Backend
 from pgstream.server.connect import open_backend
 from pgstream.server.extended import Extended
-from pgstream.server.flight import IDLE, QUERY, SYNC, Flight
+from pgstream.server.flight import FAILED, IDLE, QUERY, SYNC, Flight
 from pgstream.server.language import Piece
 from pgstream.server.run import Runner, as_error
+from pgstream.server.search_path import QUESTION, SearchPath
 from pgstream.statements.base import Session, Statement
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend
@@ -51,6 +52,7 @@ class ClientSession(asyncio.Protocol):
     backend: Backend
     context: Session
     flight: Flight
+    path: SearchPath
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -245,7 +247,7 @@ class ClientSession(asyncio.Protocol):
             raise ActiveTransaction(what="USE DATABASE")
         parameters = {**self._greeted.parameters, "database": name}
         try:
-            startup.check_database(name)
+            startup.check_database(name, self.listener.snapshot)
             backend, greeting = await open_backend(self.listener.address, parameters, self._greeted.keys)
         except RelayedError as e:
             e.severity = "ERROR"  # type: ignore[misc]  # fatal for the new connection, not for this session
@@ -280,6 +282,7 @@ class ClientSession(asyncio.Protocol):
             self.end()
             return
         self.context = Session(user=greeted.user, database=greeted.database)
+        self.path = SearchPath(greeted.parameters)
         self._attach(greeted.backend)
         self.key = (greeted.backend.pid, startup.new_key())
         self.listener.keys[self.key] = self
@@ -396,6 +399,10 @@ class ClientSession(asyncio.Protocol):
 
     def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
         """A Query or Parse: begin its answer if it holds a statement of ours."""
+        if self.path.stale and not self.flight.open and self.flight.status != FAILED:
+            self._hold(data, begin, pos, pos)
+            self._begin(self._follow_path())
+            return True
         after = pos + header(data, pos)[1] + 1
         if kind == QUERY:
             raw = bytes(data[pos + 5 : after - 1])
@@ -418,8 +425,19 @@ class ClientSession(asyncio.Protocol):
         self._relay(data, begin, pos)
         self._passing, self._inbox = 0, data[after:]
 
+    async def _follow_path(self) -> None:
+        """What is unqualified in our statements lies where it does in PostgreSQL's."""
+        await self.catch_up()
+        if self.flight.status == FAILED:
+            return  # PostgreSQL answers nothing in a failed block, nor do we: the path is asked for after it
+        self.path.stale = False
+        self.context.schema = await self.backend.value(QUESTION) or "public"
+
     def _recognize(self, text: str) -> type[Statement] | None:
-        return self.listener.language.recognize(text, self.listener.snapshot, self.context)
+        kind = self.listener.language.recognize(text, self.listener.snapshot, self.context)
+        if kind is None:
+            self.path.saw(text)
+        return kind
 
     def _pieces(self, raw: bytes) -> list[Piece] | None:
         """The statements of a Query; None when all are PostgreSQL's."""

@@ -56,7 +56,7 @@ async def _relay(client: ClientSession, text: str) -> PgStreamError | None:
 
 async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> None:
     runner = client.runner
-    runner.check_transaction()
+    runner.check()
     statement = client.listener.language.parse(piece.text, kind)
     runner.warn_transaction(piece.text, statement)
     await runner.cancelable(_execute(client, statement))

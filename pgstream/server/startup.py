@@ -25,11 +25,11 @@ from pgstream.server.connect import open_backend
 from pgstream.wire import backend, frontend, scram
 
 if TYPE_CHECKING:
+    from pgstream.catalog.records import Snapshot
     from pgstream.server.listener import Listener
     from pgstream.server.session import ClientSession
 
 PASSWORD = ord("p")
-CONTROL_DATABASE = "pgstream_control"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     database = startup.parameters.get("database") or user
     keys = await _authenticate(client, listener, user)
     client.write(backend.AUTHENTICATION_OK)
-    check_database(database)
+    check_database(database, listener.snapshot)
     parameters = {k: v for k, v in startup.parameters.items() if not k.startswith("_pq_.")}
     parameters |= {"user": user, "database": database}
     connection, greeting = await open_backend(listener.address, parameters, keys)
@@ -68,9 +68,9 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     return Greeted(user, database, parameters, keys, connection)
 
 
-def check_database(database: str) -> None:
-    """The control database does not exist for clients."""
-    if database == CONTROL_DATABASE:
+def check_database(database: str, snapshot: Snapshot) -> None:
+    """Only databases of the catalogue exist for clients: not the control database, ``postgres`` or the templates."""
+    if database not in snapshot.databases:
         raise RelayedError(code="3D000", text=f'database "{database}" does not exist', severity="FATAL")
 
 

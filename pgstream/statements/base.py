@@ -64,7 +64,7 @@ class Context:
 
     ``notice`` sends a NoticeResponse at once (severity NOTICE unless given). ``use_database`` moves the session's
     backend connection; ``use_schema`` sets its search_path. ``parameters`` are the bound values of the extended
-    protocol in text form (None = NULL).
+    protocol in text form (None = NULL), ``parameter_oids`` the PostgreSQL types of these.
     """
 
     config: Config
@@ -75,6 +75,7 @@ class Context:
     use_database: Callable[[str], Any]
     use_schema: Callable[[str], Any]
     parameters: Sequence[str | None] = ()
+    parameter_oids: Sequence[int] = ()
 
 
 class Statement:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream.errors import InvalidStatement
+from pgstream.planner.parameters import Parameter
 from pgstream.planner.plan import ResultSink
 from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
@@ -28,7 +29,7 @@ class SelectStream(Statement):
 
     Stream rows to the client until LIMIT, cancel, or the client goes away. It begins with new records unless
     'starting.position' = 'earliest'. A window's row comes when the window is final; a plain GROUP BY sends a row at
-    every change.
+    every change. Values for $1, $2 … may be bound to it in the extended protocol.
     """
 
     words: ClassVar = ("SELECT",)
@@ -63,4 +64,6 @@ class SelectStream(Statement):
 
     def _plan(self, ctx: Context) -> Planned:
         session = ctx.session
-        return plan_select(self.select, ctx.catalog.snapshot, session.database, session.schema, "result")
+        bound = [Parameter(v, oid) for v, oid in zip(ctx.parameters, ctx.parameter_oids, strict=True)]
+        snapshot = ctx.catalog.snapshot
+        return plan_select(self.select, snapshot, session.database, session.schema, "result", parameters=bound)

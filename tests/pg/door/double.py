@@ -2,7 +2,7 @@
 
 ``Door`` runs a ``Listener`` with its embedded PostgreSQL in a thread. Its statements are made for tests:
 ``LIST DOORS`` (typed rows), ``COUNT TO n`` / ``COUNT FOREVER`` (rows as they come), ``CREATE DOOR``, ``ECHO $1 …``,
-``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``.
+``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``, ``WHERE AM I`` (the schema).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psycopg
 import uvloop
 
 from pgstream import types
-from pgstream.catalog.records import Snapshot
+from pgstream.catalog.records import DatabaseRecord, Snapshot
 from pgstream.config import Config
 from pgstream.embedded.postgres import Postgres, open_postgres
 from pgstream.errors import SyntaxFault
@@ -113,12 +113,22 @@ class Use(Statement):
         return Result("USE")
 
 
+@dataclass(frozen=True)
+class Where(Statement):
+    words = ("WHERE",)
+    columns = (Column("schema"),)
+
+    async def execute(self, ctx: Context) -> Result:
+        return Result("WHERE", self.columns, [[ctx.session.schema]])
+
+
 KINDS: dict[str, type[Statement]] = {
     "LIST": ListDoors,
     "COUNT": Count,
     "ECHO": Echo,
     "BREAK": Break,
     "USE": Use,
+    "WHERE": Where,
 }
 
 
@@ -144,7 +154,7 @@ def parse(text: str, kind: type[Statement]) -> Statement:
 class Verifiers:
     """The door's view of the catalogue: verifiers and an empty snapshot."""
 
-    snapshot = Snapshot()
+    snapshot = Snapshot(databases={n: DatabaseRecord(n, "alice") for n in ("main", "other", "nowhere")})
 
     def __init__(self, postgres: Postgres) -> None:
         self._url = postgres.url("postgres")

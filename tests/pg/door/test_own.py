@@ -217,3 +217,44 @@ def test_psql(door):
     out = _psql(door, "LIST DOORS;\n\\d\n\\l\nLIST DOORS !;\nSELECT 1;\n")
     assert "front|1|t|12.50" in out
     assert "LINE 1: LIST DOORS !" in out and "\n1\n" in out
+
+
+def test_the_schema_follows_search_path(door):
+    with psycopg.connect(door.url, autocommit=True) as conn:
+        conn.execute("CREATE SCHEMA IF NOT EXISTS followed")
+
+        def schema():
+            return conn.execute("WHERE AM I").fetchone()[0]
+
+        assert schema() == "public"
+        conn.execute("SET search_path TO followed, public")
+        assert schema() == "followed"
+        conn.execute("BEGIN")
+        conn.execute("SET LOCAL search_path TO pg_catalog")
+        assert schema() == "pg_catalog"
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            conn.execute("SELECT 1/0")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            schema()
+        conn.execute("ROLLBACK")
+        assert schema() == "followed"
+        conn.execute("SELECT set_config('search_path', 'public', false)", prepare=True)
+        assert schema() == "public"
+        conn.execute("USE SCHEMA followed")
+        assert schema() == "followed"
+        conn.execute("DISCARD ALL")
+        assert schema() == "public"
+        conn.execute("SET search_path TO nowhere")
+        assert schema() == "public"
+    with psycopg.connect(door.url, options="-c search_path=followed") as conn:
+        assert conn.execute("WHERE AM I").fetchone() == ("followed",)
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+def test_another_client_encoding_is_refused(conn, prepare):
+    conn.execute("SET client_encoding TO LATIN1")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="client_encoding LATIN1"):
+        conn.execute("LIST DOORS", prepare=prepare)
+    assert conn.execute("SELECT 'ü'").fetchone() == ("ü",)
+    conn.execute("RESET client_encoding")
+    assert conn.execute("LIST DOORS", prepare=prepare).rowcount == 2

@@ -187,3 +187,9 @@ def test_disconnect_during_startup(door):
         raw.socket.sendall(junk)
         raw.socket.close()
     until(lambda: len(door.listener.sessions) == before)
+
+
+@pytest.mark.parametrize("name", ["postgres", "template1", "template0", "nothing"])
+def test_only_databases_of_the_catalogue(door, name):
+    with pytest.raises(psycopg.OperationalError, match=f'database "{name}" does not exist'):
+        psycopg.connect(door.url, dbname=name)

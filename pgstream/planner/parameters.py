@@ -1,0 +1,72 @@
+"""Bound parameters: ``$1`` in a select means the value that the client bound, as a literal of its type.
+
+Owns: the substitution before planning. A parameter without a declared type is text, as a literal in quotes is: the
+engine's analyzer converts it to what it is compared with.
+Must not know: the wire, where values come from. Start reading at ``bind``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from pgstream.errors import UndefinedParameter
+
+_NAME = re.compile(r"\$([0-9]+)")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "SMALLINT", 23: "INTEGER", 700: "FLOAT", 701: "DOUBLE", 1082: "DATE",
+          1114: "TIMESTAMP", 1184: "TIMESTAMP_LTZ", 1700: "DECIMAL(38, 18)"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A bound value in text form (None is NULL) and the PostgreSQL oid of its type."""
+
+    value: str | None
+    oid: int = 0
+
+
+def bind(tree: exp.Expr, parameters: Sequence[Parameter]) -> exp.Expr:
+    """The tree with its parameters replaced; the one given stays as it is. Errors: UndefinedParameter."""
+    found = [(c, m) for c in tree.find_all(exp.Column) if (m := _is_parameter(c))]
+    if not found:
+        return tree
+    tree = tree.copy()
+    for column in list(tree.find_all(exp.Column)):
+        match = _is_parameter(column)
+        if match is None:
+            continue
+        number, at = int(match[1]), column.this.meta.get("start")
+        if not 1 <= number <= len(parameters):
+            raise UndefinedParameter(number=match[1], at=at)
+        parameter = parameters[number - 1]
+        if isinstance(column.parent, exp.Limit) and parameter.value is None:
+            column.parent.pop()  # PostgreSQL: LIMIT NULL is no limit
+            continue
+        literal = _literal(parameter, count=isinstance(column.parent, exp.Limit))
+        literal.meta["start"] = at
+        column.replace(literal)
+    return tree
+
+
+def _is_parameter(column: exp.Column) -> re.Match[str] | None:
+    name = column.this
+    if not isinstance(name, exp.Identifier) or name.args.get("quoted") or column.args.get("table") is not None:
+        return None
+    return _NAME.fullmatch(str(name.this))
+
+
+def _literal(parameter: Parameter, count: bool) -> exp.Expr:
+    value, type_ = parameter.value, _TYPES.get(parameter.oid, "VARCHAR")
+    if count and value is not None and value.isdigit():
+        return exp.Literal.number(value)
+    if value is not None and type_.startswith("DECIMAL") and _NUMBER.fullmatch(value):
+        number = exp.Literal.number(value.lstrip("-"))  # its own precision: no cast could keep every one
+        return exp.Neg(this=number) if value.startswith("-") else number
+    inner = exp.Null() if value is None else exp.Literal.string(value)
+    if type_ == "VARCHAR" and value is not None:
+        return inner
+    return exp.Cast(this=inner, to=exp.Var(this=type_))

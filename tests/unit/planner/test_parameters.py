@@ -1,0 +1,58 @@
+"""Bound parameters: what ``$1`` becomes, and when it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgstream.errors import UndefinedParameter
+from pgstream.planner.parameters import Parameter, bind
+from pgstream.sql.cursor import Cursor
+
+
+def bound(text: str, *parameters: Parameter) -> str:
+    return bind(Cursor(text).select().tree, parameters).sql()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "sql"),
+    [
+        (Parameter("it's $2"), "'it''s $2'"),
+        (Parameter("x", 25), "'x'"),
+        (Parameter(None), "CAST(NULL AS VARCHAR)"),
+        (Parameter("-5", 20), "CAST('-5' AS BIGINT)"),
+        (Parameter(None, 23), "CAST(NULL AS INTEGER)"),
+        (Parameter("t", 16), "CAST('t' AS BOOLEAN)"),
+        (Parameter("NaN", 701), "CAST('NaN' AS DOUBLE)"),
+        (Parameter("-1.50", 1700), "-1.50"),
+        (Parameter("1' OR 'a", 1700), "CAST('1'' OR ''a' AS DECIMAL(38, 18))"),
+    ],
+)
+def test_a_value_is_a_literal_of_its_type(parameter: Parameter, sql: str) -> None:
+    assert bound("SELECT a FROM s WHERE a = $1", parameter) == f"SELECT a FROM s WHERE a = {sql}"
+
+
+def test_everywhere_and_in_limit() -> None:
+    text = "SELECT $2, f($1) FROM s WHERE a IN ($1, $2) LIMIT $3"
+    assert bound(text, Parameter("a"), Parameter("b"), Parameter("7")) == (
+        "SELECT 'b', F('a') FROM s WHERE a IN ('a', 'b') LIMIT 7"
+    )
+    assert bound("SELECT a FROM s LIMIT $1", Parameter(None)) == "SELECT a FROM s"
+
+
+def test_the_statement_keeps_its_parameters() -> None:
+    tree = Cursor("SELECT $1 FROM s").select().tree
+    before = tree.sql()
+    bind(tree, [Parameter("x")])
+    assert tree.sql() == before
+
+
+def test_not_a_parameter() -> None:
+    text = "SELECT \"$1\", '$1' FROM s"
+    assert bound(text) == text
+
+
+@pytest.mark.parametrize("parameters", [(), (Parameter("x"),)])
+def test_missing(parameters: tuple[Parameter, ...]) -> None:
+    with pytest.raises(UndefinedParameter) as caught:
+        bound("SELECT a FROM s WHERE a = $2", *parameters)
+    assert (caught.value.sqlstate, caught.value.at, str(caught.value)) == ("42P02", 26, "there is no parameter $2")
