@@ -15,7 +15,7 @@ CREATE STREAM IF NOT EXISTS users (
     interests ARRAY<VARCHAR>, contactinfo STRUCT<phone VARCHAR, city VARCHAR, "state" VARCHAR, zipcode VARCHAR>
 ) WITH ('topic' = 'users', 'value.format' = 'json', 'timestamp' = 'registertime');
 
--- A SELECT on a stream runs until LIMIT or Ctrl-C; rows appear as they come.
+-- A SELECT on a stream runs until its LIMIT, or Ctrl-C; without LIMIT psql shows nothing, for it waits for the end.
 SELECT userid, pageid FROM pageviews LIMIT 3;
 
 -- A continuous query: filter one topic into a new one, exactly once.
