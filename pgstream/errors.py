@@ -386,6 +386,10 @@ class DuplicateRelation(PgStreamError, sqlstate="42P07", ds_code="42P017", messa
     """CREATE of a relation whose name is taken in its schema."""
 
 
+class DuplicatePortal(PgStreamError, sqlstate="42P03", message='cursor "{name}" already exists'):
+    """A Bind names a portal that is open."""
+
+
 class ReservedName(
     PgStreamError,
     sqlstate="42939",

@@ -25,6 +25,8 @@ UNASKED = frozenset(b"NAS")
 """NoticeResponse, NotificationResponse, ParameterStatus: may come at any time and belong to the client."""
 WHOLE = frozenset((READY, STATUS))
 """Messages whose contents are read too."""
+FAILING = "pgstream: a statement failed before PostgreSQL saw it"
+"""No SQL: what makes a transaction fail."""
 ENCODING = b"client_encoding\0"
 
 Taker = Callable[[int, bytes], None]
@@ -229,6 +231,28 @@ class Backend(asyncio.Protocol):
         if error is not None:
             raise error
         return found[0]
+
+    async def fail(self, *, extended: bool) -> None:
+        """Fail the transaction that is open here as a statement of PostgreSQL's would, kept from the client.
+
+        In the extended protocol PostgreSQL then skips to the Sync that the client will send.
+        """
+        if not extended:
+            await self.query(FAILING, lambda kind, message: None)
+            return
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def taker(kind: int, message: bytes) -> None:
+            if kind == ERROR and not failed.done():
+                failed.set_result(None)
+
+        self.take(taker)
+        try:
+            self.flight.open += 1
+            self.write(frontend.encode_parse(FAILING) + frontend.FLUSH)
+            await asyncio.wait({failed, self.closed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.take(None)
 
     def close(self) -> None:
         """Say goodbye and close."""

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pgstream.errors import DuplicatePrepared, InvalidBinary, InvalidEncoding, InvalidStatement, PgStreamError
+from pgstream.errors import (
+    DuplicatePortal,
+    DuplicatePrepared,
+    InvalidBinary,
+    InvalidEncoding,
+    InvalidStatement,
+    PgStreamError,
+    UndefinedPortal,
+    UndefinedPrepared,
+)
 from pgstream.server import results
 from pgstream.server.language import parameter_count
 from pgstream.statements.base import Column, Statement
@@ -44,12 +53,14 @@ class Portal:
 
 
 class Extended:
-    """The tables of a session."""
+    """The tables of a session. The value None: the name was ours last and means nothing now, whatever PostgreSQL has
+    under it. That is so for the unnamed statement and portal only, which need no Close to be replaced.
+    """
 
     def __init__(self, client: ClientSession) -> None:
         self._client = client
-        self.prepared: dict[str, Prepared] = {}
-        self.portals: dict[str, Portal] = {}
+        self.prepared: dict[str, Prepared | None] = {}
+        self.portals: dict[str, Portal | None] = {}
 
     def is_ours(self, message: frontend.Message) -> bool:
         """Whether a message other than Parse names something in our tables. A name given to PostgreSQL leaves them."""
@@ -82,7 +93,29 @@ class Extended:
             self.prepared.pop(name, None)
         return name in self.prepared
 
+    def queried(self, ours: bool) -> list[Portal]:
+        """A Query ends the unnamed statement and portal; PostgreSQL has not seen one of ours. Gives what to close."""
+        portal = self.portals.pop("", None)
+        self.prepared.pop("", None)
+        if ours:
+            self.prepared[""] = self.portals[""] = None
+        return [portal] if portal is not None else []
+
+    def _prepared(self, name: str) -> Prepared:
+        prepared = self.prepared[name]
+        if prepared is None:
+            raise UndefinedPrepared(name=name)
+        return prepared
+
+    def _portal(self, name: str) -> Portal:
+        portal = self.portals[name]
+        if portal is None:
+            raise UndefinedPortal(name=name)
+        return portal
+
     def _parse(self, message: frontend.Parse, kind: type[Statement]) -> None:
+        if not message.name:
+            self.prepared[""] = None
         self._client.runner.check()
         try:
             text = message.text.decode()
@@ -96,12 +129,14 @@ class Extended:
 
     async def _bind(self, message: frontend.Bind) -> None:
         self._client.runner.check()
-        prepared = self.prepared[message.statement]
+        prepared = self._prepared(message.statement)
         if len(message.values) != len(prepared.oids):
             raise InvalidStatement(
                 what=f"bind message supplies {len(message.values)} parameters, "
                 f'but prepared statement "{message.statement}" requires {len(prepared.oids)}'
             )
+        if message.portal and message.portal in self.portals:
+            raise DuplicatePortal(name=message.portal)
         await self.close_portal(message.portal)
         parameters = _decode_values(message, prepared.oids)
         self.portals[message.portal] = Portal(prepared, parameters, message.result_formats)
@@ -115,17 +150,17 @@ class Extended:
 
     async def _describe(self, message: frontend.Describe) -> None:
         if message.kind == "S":
-            prepared = self.prepared[message.name]
+            prepared = self._prepared(message.name)
             columns = await self._columns(prepared, (None,) * len(prepared.oids))
             self._client.write(backend.parameter_description(prepared.oids))
             self._client.write(results.description(columns, (0,) * len(columns)))
         else:
-            portal = self.portals[message.name]
+            portal = self._portal(message.name)
             columns = await self._columns(portal.prepared, portal.parameters)
             self._client.write(results.description(columns, results.formats(columns, portal.asked)))
 
     async def _execute(self, message: frontend.Execute) -> None:
-        portal, client = self.portals[message.portal], self._client
+        portal, client = self._portal(message.portal), self._client
         if portal.sending is None:
             client.runner.check()
             prepared = portal.prepared
@@ -138,8 +173,12 @@ class Extended:
     async def _close(self, message: frontend.Close) -> None:
         if message.kind == "S":
             self.prepared.pop(message.name, None)
+            if not message.name:
+                self.prepared[""] = None
         else:
             await self.close_portal(message.name)
+            if not message.name:
+                self.portals[""] = None
         self._client.write(backend.CLOSE_COMPLETE)
 
     async def close_portal(self, name: str) -> None:
@@ -155,7 +194,7 @@ class Extended:
 
     def take_portals(self) -> list[Portal]:
         """The transaction has ended, or the session: forget all portals now, before the next Bind makes new ones."""
-        portals = list(self.portals.values())
+        portals = [p for p in self.portals.values() if p is not None]
         self.portals.clear()
         return portals
 

@@ -21,7 +21,7 @@ from pgstream.server import simple, startup
 from pgstream.server.backend import Backend
 from pgstream.server.connect import open_backend
 from pgstream.server.extended import Extended
-from pgstream.server.flight import FAILED, IDLE, QUERY, SYNC, Flight
+from pgstream.server.flight import BLOCK, FAILED, IDLE, QUERY, SYNC, Flight
 from pgstream.server.language import Piece
 from pgstream.server.run import Runner, as_error
 from pgstream.server.search_path import QUESTION, SearchPath
@@ -216,8 +216,15 @@ class ClientSession(asyncio.Protocol):
         if status == IDLE and self.extended.portals:
             self._spawn(self.extended.close_portals(self.extended.take_portals()))
 
-    def own_ready(self) -> None:
-        """End the answer to a Query of ours."""
+    async def fail_transaction(self, *, extended: bool) -> None:
+        """A statement of ours failed: so does the block, or the pipeline's implicit transaction, that it stands in."""
+        if self.flight.status == BLOCK or self.flight.open:
+            await self.backend.fail(extended=extended)
+
+    async def own_ready(self) -> None:
+        """End the answer to a Query of ours, and with it a pipeline's transaction that has had no Sync."""
+        if self.flight.open:
+            await self.backend.ask("")
         self.write(messages.ready_for_query(self.flight.status))
         self.backend_ready(self.flight.status)
 
@@ -391,7 +398,9 @@ class ClientSession(asyncio.Protocol):
         if not self.extended.is_ours(message):
             if isinstance(message, frontend.Bind) and message.portal in self.extended.portals:
                 # The name is PostgreSQL's from here on, for the messages right behind this one too.
-                self._spawn(self.extended.close_portals([self.extended.portals.pop(message.portal)]))
+                portal = self.extended.portals.pop(message.portal)
+                if portal is not None:
+                    self._spawn(self.extended.close_portals([portal]))
             return False
         self._hold(data, begin, pos, after)
         self._begin(self._answer_extended(message, None))
@@ -399,6 +408,7 @@ class ClientSession(asyncio.Protocol):
 
     def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
         """A Query or Parse: begin its answer if it holds a statement of ours."""
+        named = self.extended.prepared or self.extended.portals
         if self.path.stale and not self.flight.open and self.flight.status != FAILED:
             self._hold(data, begin, pos, pos)
             self._begin(self._follow_path())
@@ -407,6 +417,8 @@ class ClientSession(asyncio.Protocol):
         if kind == QUERY:
             raw = bytes(data[pos + 5 : after - 1])
             pieces = self._pieces(raw)
+            if (pieces or named) and (portals := self.extended.queried(bool(pieces))):
+                self._spawn(self.extended.close_portals(portals))
             if pieces is None and not self.flight.open:
                 return False
             self._hold(data, begin, pos, after)
@@ -463,6 +475,7 @@ class ClientSession(asyncio.Protocol):
             await self.extended.answer(message, kind)
         except Exception as e:  # the session's edge
             self.report(as_error(e))
+            await self.fail_transaction(extended=True)
             # PostgreSQL: messages after an error are discarded until Sync.
             self._skipping = True
 

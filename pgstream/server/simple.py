@@ -26,6 +26,7 @@ async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> 
         return
     if not _is_text(raw):
         client.report(InvalidEncoding())
+        await client.fail_transaction(extended=False)
         pieces = ()
     for piece in pieces:
         if piece.kind is None:
@@ -37,8 +38,9 @@ async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> 
             await _run(client, piece, piece.kind)
         except Exception as e:  # the session's edge
             client.report(as_error(e), piece.at)
+            await client.fail_transaction(extended=False)
             break
-    client.own_ready()
+    await client.own_ready()
 
 
 def _is_text(raw: bytes) -> bool:

@@ -255,6 +255,11 @@ def encode_query(text: str) -> bytes:
     return _message(b"Q", text.encode() + b"\0")
 
 
+def encode_parse(text: str) -> bytes:
+    """The unnamed statement, without declared parameters."""
+    return _message(b"P", b"\0" + text.encode() + b"\0\0\0")
+
+
 def encode_sasl_initial(mechanism: str, data: bytes) -> bytes:
     return _message(b"p", mechanism.encode() + b"\0" + struct.pack(">I", len(data)) + data)
 

@@ -2,7 +2,7 @@
 
 ``Door`` runs a ``Listener`` with its embedded PostgreSQL in a thread. Its statements are made for tests:
 ``LIST DOORS`` (typed rows), ``COUNT TO n`` / ``COUNT FOREVER`` (rows as they come), ``CREATE DOOR``, ``ECHO $1 …``,
-``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``, ``WHERE AM I`` (the schema).
+``QUIET`` (no rows), ``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``, ``WHERE AM I`` (the schema).
 """
 
 from __future__ import annotations
@@ -122,11 +122,20 @@ class Where(Statement):
         return Result("WHERE", self.columns, [[ctx.session.schema]])
 
 
+@dataclass(frozen=True)
+class Quiet(Statement):
+    words = ("QUIET",)
+
+    async def execute(self, ctx: Context) -> Result:
+        return Result("QUIET")
+
+
 KINDS: dict[str, type[Statement]] = {
     "LIST": ListDoors,
     "COUNT": Count,
     "ECHO": Echo,
     "BREAK": Break,
+    "QUIET": Quiet,
     "USE": Use,
     "WHERE": Where,
 }

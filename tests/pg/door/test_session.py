@@ -71,7 +71,7 @@ def test_disconnect_in_the_middle(door):
     assert double.LIVE
     with socket.socket(fileno=socket.dup(conn.fileno())) as sock:
         sock.shutdown(socket.SHUT_RDWR)
-    until(lambda: not double.LIVE and len(door.listener.sessions) == before)
+    until(lambda: not double.LIVE and len(door.listener.sessions) <= before)
     with contextlib.suppress(psycopg.OperationalError):
         rows.close()
     conn.close()
@@ -186,7 +186,7 @@ def test_disconnect_during_startup(door):
         raw = Raw(door)
         raw.socket.sendall(junk)
         raw.socket.close()
-    until(lambda: len(door.listener.sessions) == before)
+    until(lambda: len(door.listener.sessions) <= before)
 
 
 @pytest.mark.parametrize("name", ["postgres", "template1", "template0", "nothing"])
