@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from pgstream.errors import RelayedError
 from pgstream.server.flight import ANSWERS, QUERY, Flight
+from pgstream.server.runs import Runs
 from pgstream.wire import backend, frontend
 from pgstream.wire.framing import header
 
@@ -25,6 +26,8 @@ UNASKED = frozenset(b"NAS")
 """NoticeResponse, NotificationResponse, ParameterStatus: may come at any time and belong to the client."""
 WHOLE = frozenset((READY, STATUS))
 """Messages whose contents are read too."""
+MANY = 4096
+"""Bytes of a chunk from which rows are looked for in runs."""
 FAILING = "pgstream: a statement failed before PostgreSQL saw it"
 """No SQL: what makes a transaction fail."""
 ENCODING = b"client_encoding\0"
@@ -51,6 +54,7 @@ class Backend(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._head = b""  # a part of a header, already relayed
         self._skip = 0  # rest of a message whose header has been seen
+        self._runs = Runs()
         self._taker: Taker | None = None
         self._taken = bytearray()  # a part of a message, not relayed
 
@@ -72,9 +76,14 @@ class Backend(asyncio.Protocol):
         if self._head:
             data, pos = self._head + data, 0
         end = len(data)
+        many = end - pos > MANY
         while end - pos >= 5:
             kind, length = header(data, pos)
-            if kind != DATA_ROW and kind != COPY_DATA:  # noqa: PLR1714 (quicker than a set)
+            if kind == DATA_ROW or kind == COPY_DATA:  # noqa: PLR1714 (quicker than a set)
+                if many:
+                    pos = self._runs.after(data, pos, length)
+                    continue
+            else:
                 if kind in ANSWERS:
                     self.flight.answered += 1
                 elif kind in WHOLE and end - pos <= length:

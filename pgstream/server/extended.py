@@ -18,6 +18,7 @@ from pgstream.errors import (
     InvalidBinary,
     InvalidEncoding,
     InvalidStatement,
+    NotReady,
     PgStreamError,
     UndefinedPortal,
     UndefinedPrepared,
@@ -65,7 +66,7 @@ class Extended:
     def is_ours(self, message: frontend.Message) -> bool:
         """Whether a message other than Parse names something in our tables. A name given to PostgreSQL leaves them."""
         if isinstance(message, frontend.Bind):
-            return message.statement in self.prepared
+            return message.statement in self.prepared or (bool(message.portal) and message.portal in self.portals)
         if isinstance(message, frontend.Execute):
             return message.portal in self.portals
         if isinstance(message, frontend.Describe | frontend.Close):
@@ -89,17 +90,12 @@ class Extended:
 
     def takes_name(self, name: str) -> bool:
         """Whether a Parse for PostgreSQL collides with a statement of ours; the unnamed one is replaced instead."""
-        if not name:
-            self.prepared.pop(name, None)
-        return name in self.prepared
+        return bool(name) and name in self.prepared
 
-    def queried(self, ours: bool) -> list[Portal]:
-        """A Query ends the unnamed statement and portal; PostgreSQL has not seen one of ours. Gives what to close."""
-        portal = self.portals.pop("", None)
-        self.prepared.pop("", None)
-        if ours:
-            self.prepared[""] = self.portals[""] = None
-        return [portal] if portal is not None else []
+    async def queried(self) -> None:
+        """A Query of ours ends the unnamed statement and portal, also those that PostgreSQL has."""
+        await self.close_portal("")
+        self.prepared[""] = self.portals[""] = None
 
     def _prepared(self, name: str) -> Prepared:
         prepared = self.prepared[name]
@@ -129,14 +125,14 @@ class Extended:
 
     async def _bind(self, message: frontend.Bind) -> None:
         self._client.runner.check()
+        if message.portal and message.portal in self.portals:
+            raise DuplicatePortal(name=message.portal)
         prepared = self._prepared(message.statement)
         if len(message.values) != len(prepared.oids):
             raise InvalidStatement(
                 what=f"bind message supplies {len(message.values)} parameters, "
                 f'but prepared statement "{message.statement}" requires {len(prepared.oids)}'
             )
-        if message.portal and message.portal in self.portals:
-            raise DuplicatePortal(name=message.portal)
         await self.close_portal(message.portal)
         parameters = _decode_values(message, prepared.oids)
         self.portals[message.portal] = Portal(prepared, parameters, message.result_formats)
@@ -161,13 +157,15 @@ class Extended:
 
     async def _execute(self, message: frontend.Execute) -> None:
         portal, client = self._portal(message.portal), self._client
+        client.runner.check()
         if portal.sending is None:
-            client.runner.check()
             prepared = portal.prepared
             client.runner.warn_transaction(prepared.text, prepared.statement)
             result = await prepared.statement.execute(client.runner.context(portal.parameters, prepared.oids))
             forms = results.formats(result.columns, portal.asked)
             portal.sending = results.Sending(result, result.columns, forms)
+        elif portal.sending.ran:
+            raise NotReady(what=f'portal "{message.portal}" cannot be run')
         client.write(await portal.sending.send(client, max(message.limit, 0)))
 
     async def _close(self, message: frontend.Close) -> None:

@@ -75,6 +75,11 @@ class Sending:
         self._finished = True
         return self._complete(count)
 
+    @property
+    def ran(self) -> bool:
+        """A statement without rows runs once; after the last row there are no more, which is no error."""
+        return self._finished and not self._counts
+
     async def _each(self) -> AsyncIterator[TextRow]:
         if self._stream is not None:
             async for row in self._stream:

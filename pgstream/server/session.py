@@ -396,12 +396,14 @@ class ClientSession(asyncio.Protocol):
         after = pos + header(data, pos)[1] + 1
         message = frontend.decode(kind, bytes(data[pos + 5 : after]))
         if not self.extended.is_ours(message):
-            if isinstance(message, frontend.Bind) and message.portal in self.extended.portals:
-                # The name is PostgreSQL's from here on, for the messages right behind this one too.
-                portal = self.extended.portals.pop(message.portal)
-                if portal is not None:
-                    self._spawn(self.extended.close_portals([portal]))
-            return False
+            if not isinstance(message, frontend.Bind) or message.portal or "" not in self.extended.portals:
+                return False
+            if not self.flight.open:
+                self._forget(statement=False)
+                return False
+            self._hold(data, begin, pos, after)
+            self._begin(self._relay_late(bytes(data[pos:after]), statement=False))
+            return True
         self._hold(data, begin, pos, after)
         self._begin(self._answer_extended(message, None))
         return True
@@ -417,9 +419,9 @@ class ClientSession(asyncio.Protocol):
         if kind == QUERY:
             raw = bytes(data[pos + 5 : after - 1])
             pieces = self._pieces(raw)
-            if (pieces or named) and (portals := self.extended.queried(bool(pieces))):
-                self._spawn(self.extended.close_portals(portals))
             if pieces is None and not self.flight.open:
+                if named:
+                    self._forget()
                 return False
             self._hold(data, begin, pos, after)
             self._begin(self._relay_query(raw) if pieces is None else simple.answer(self, pieces, raw))
@@ -427,7 +429,14 @@ class ClientSession(asyncio.Protocol):
         message = frontend.decode_parse(bytes(data[pos + 5 : after]))
         found = self._recognize(message.text.decode(errors="replace"))
         if found is None and not self.extended.takes_name(message.name):
-            return False
+            if message.name or "" not in self.extended.prepared:
+                return False
+            if not self.flight.open:
+                self._forget(portal=False)
+                return False
+            self._hold(data, begin, pos, after)
+            self._begin(self._relay_late(bytes(data[pos:after]), portal=False))
+            return True
         self._hold(data, begin, pos, after)
         self._begin(self._answer_extended(message, found))
         return True
@@ -464,8 +473,23 @@ class ClientSession(asyncio.Protocol):
     async def _relay_query(self, raw: bytes) -> None:
         """A Query after messages without Sync: if one of those fails, PostgreSQL discards it."""
         if await self.catch_up():
+            self._forget()
             self.flight.sent(QUERY)
             self.backend.write(messages.message(b"Q", raw + b"\0"))
+
+    async def _relay_late(self, message: bytes, **forgets: bool) -> None:
+        """A Parse or Bind that takes an unnamed place from ours, unless PostgreSQL skips it after an error."""
+        if await self.catch_up():
+            self._forget(**forgets)
+            self.flight.open += 1
+            self.backend.write(message)
+
+    def _forget(self, *, statement: bool = True, portal: bool = True) -> None:
+        """PostgreSQL has the unnamed statement or portal now."""
+        if statement:
+            self.extended.prepared.pop("", None)
+        if portal and (mine := self.extended.portals.pop("", None)) is not None:
+            self._spawn(self.extended.close_portals([mine]))
 
     async def _answer_extended(self, message: frontend.Message, kind: type[Statement] | None) -> None:
         if not await self.catch_up():

@@ -24,6 +24,7 @@ async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> 
     """Answer the statements of a Query, whose bytes are ``raw``, in turn; the first error ends it."""
     if not await client.catch_up():
         return
+    await client.extended.queried()
     if not _is_text(raw):
         client.report(InvalidEncoding())
         await client.fail_transaction(extended=False)
