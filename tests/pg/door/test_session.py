@@ -7,10 +7,14 @@ import socket
 import struct
 import threading
 import time
+from dataclasses import replace
 
 import psycopg
 import pytest
 
+from pgstream.errors import ConfigurationError
+from pgstream.server import session
+from pgstream.server.tls import open_tls
 from pgstream.wire import frontend
 from tests.pg.door import double
 
@@ -193,3 +197,59 @@ def test_disconnect_during_startup(door):
 def test_only_databases_of_the_catalogue(door, name):
     with pytest.raises(psycopg.OperationalError, match=f'database "{name}" does not exist'):
         psycopg.connect(door.url, dbname=name)
+
+
+def test_slow_start_is_ended(door, monkeypatch):
+    monkeypatch.setattr(session, "STARTUP_TIMEOUT_S", 0.3)
+    raw = Raw(door)
+    packet = frontend.encode_startup({"user": "alice", "database": "main"})
+    began = time.monotonic()
+    with contextlib.suppress(OSError):
+        for n in range(len(packet)):
+            raw.socket.sendall(packet[n : n + 1])
+            time.sleep(0.03)  # the slowness is what is tested
+    assert raw.closes() == b"" and time.monotonic() - began < 10
+
+
+def test_tls_request_twice(door):
+    listener, port = door.second(tls="auto")
+    try:
+        for data in (frontend.SSL_REQUEST * 2, frontend.SSL_REQUEST + b"\0" * 8):
+            with socket.create_connection(("127.0.0.1", port), 10) as sock:
+                sock.sendall(data)
+                answer = b""
+                with contextlib.suppress(ConnectionError):
+                    while more := sock.recv(1000):
+                        answer += more
+                assert b"received unencrypted data after SSL request" in answer
+    finally:
+        door.run(listener.close())
+
+
+def test_tls_certificate_is_verified(door, tmp_path):
+    made = door.second(tls="auto")
+    certificate, key = door.config.data_dir / "server.crt", door.config.data_dir / "server.key"
+    given = door.second(tls="on", tls_cert_file=certificate, tls_key_file=key)
+    for listener, port in (made, given):
+        try:
+            with psycopg.connect(door.url, port=port, sslmode="verify-ca", sslrootcert=str(certificate)) as conn:
+                assert conn.pgconn.ssl_in_use
+            named = door.url.replace("host=127.0.0.1", "host=localhost hostaddr=127.0.0.1")
+            with psycopg.connect(named, port=port, sslmode="verify-full", sslrootcert=str(certificate)) as conn:
+                assert conn.execute("LIST DOORS").rowcount == 2
+        finally:
+            door.run(listener.close())
+
+
+@pytest.mark.parametrize("content", [None, "", "no certificate"])
+def test_bad_certificate(door, tmp_path, content):
+    path = tmp_path / "bad.crt"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"bad\.crt"):
+        open_tls(replace(door.config, tls="on", tls_cert_file=path, tls_key_file=path), tmp_path)
+
+
+def test_plain_is_refused_a_tls_answer(door):
+    with pytest.raises(psycopg.OperationalError, match="does not support SSL"):
+        psycopg.connect(door.url, sslmode="require")
