@@ -4,7 +4,7 @@ import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.clients.admin.{Admin, ListConsumerGroupOffsetsOptions}
 import org.apache.kafka.clients.consumer.{ConsumerGroupMetadata, OffsetAndMetadata}
 import org.apache.kafka.clients.producer.{KafkaProducer, ProducerRecord}
 import org.apache.kafka.common.TopicPartition
@@ -29,8 +29,10 @@ class KafkaWriter(query: String, val attempt: Int, writer: Int, topic: String, p
 
   private def committed(): Long = {
     val admin = Admin.create(KafkaWriter.adminProperties(properties).asInstanceOf[Map[String, AnyRef]].asJava)
+    // Stable: a transaction that was completed a moment ago may not have reached the group's offsets yet.
+    val stable = new ListConsumerGroupOffsetsOptions().requireStable(true)
     try
-      Option(admin.listConsumerGroupOffsets(name).partitionsToOffsetAndMetadata().get().get(position)).map(_.offset).getOrElse(-1L)
+      Option(admin.listConsumerGroupOffsets(name, stable).partitionsToOffsetAndMetadata().get().get(position)).map(_.offset).getOrElse(-1L)
     finally admin.close()
   }
 
