@@ -1,9 +1,9 @@
-"""One client's session: every message is PostgreSQL's, and relayed untouched, or ours.
+"""One client's session: its connection, its backend, and the order of relayed and own answers.
 
-Owns: the client's connection, whose each message is, and the order of relayed and own answers. While a message of ours
-is answered (``_task``), later bytes wait in ``_inbox``.
-Must not know: how statements of ours are answered (``simple``, ``extended``), how a session starts (``startup``).
-Start reading at ``ClientSession._pump``.
+Owns: the client's transport and its back-pressure, the session's start and end, cancel, and the one task that answers a
+message of ours (``_task``); meanwhile later bytes wait in ``inbound``.
+Must not know: whose a message is (``inbound``), how statements of ours are answered (``simple``, ``extended``), how a
+session starts (``startup``). Start reading at ``ClientSession.data_received``.
 """
 
 from __future__ import annotations
@@ -17,28 +17,24 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from pgstream.errors import ActiveTransaction, PgStreamError, ProtocolViolation, RelayedError
-from pgstream.server import simple, startup
+from pgstream.server import startup
 from pgstream.server.backend import Backend
 from pgstream.server.connect import open_backend
 from pgstream.server.extended import Extended
-from pgstream.server.flight import BLOCK, FAILED, IDLE, QUERY, SYNC, Flight
-from pgstream.server.language import Piece
+from pgstream.server.flight import BLOCK, IDLE, Flight
+from pgstream.server.inbound import Inbound
 from pgstream.server.run import Runner, as_error
-from pgstream.server.search_path import QUESTION, SearchPath
-from pgstream.statements.base import Session, Statement
+from pgstream.server.search_path import SearchPath
+from pgstream.statements.base import Session
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend
-from pgstream.wire.framing import SMALL_LIMIT, Framer, check_client_header, header
+from pgstream.wire.framing import Framer
 
 if TYPE_CHECKING:
     from pgstream.server.listener import Listener
 
 log = structlog.get_logger(__name__)
 
-BIND, DESCRIBE, EXECUTE, CLOSE, PARSE, FLUSH = b"BDECPH"
-COPY_DATA, COPY_DONE, COPY_FAIL, TERMINATE, FUNCTION_CALL = b"dcfXF"
-NAMING = frozenset(b"BDEC")
-COPYING = frozenset(b"dcfHS")
 INBOX_LIMIT = 1 << 20
 """Bytes that a client may send ahead while a statement of ours runs, before its socket is no longer read."""
 WRITE_LIMIT = 1 << 20
@@ -59,6 +55,7 @@ class ClientSession(asyncio.Protocol):
         self.binding: bytes | None = None
         self.runner = Runner(self)
         self.extended = Extended(self)
+        self.inbound = Inbound(self)
         self.key: tuple[int, bytes] | None = None
         self._greeted: startup.Greeted | None = None
         self._transport: asyncio.Transport | None = None
@@ -67,10 +64,7 @@ class ClientSession(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
-        self._inbox: bytes | bytearray = b""
-        self._passing = 0  # rest of a relayed message whose begin has been relayed
         self._full = False  # the client is not read: it sent too much ahead
-        self._skipping = False  # after an error of ours, to the next Sync
         self._copy_in = False  # a relayed piece of a mixed text may take COPY data
         self._closed = False
 
@@ -80,7 +74,7 @@ class ClientSession(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
         self._transport.set_write_buffer_limits(high=WRITE_LIMIT)
         self.listener.sessions.add(self)
-        self._begin(self._start())
+        self.begin(self._start())
 
     def data_received(self, data: bytes) -> None:
         if self._framer is not None:
@@ -88,20 +82,20 @@ class ClientSession(asyncio.Protocol):
             if self._arrived is not None and not self._arrived.done():
                 self._arrived.set_result(None)
             return
-        if self._inbox:
-            if not isinstance(self._inbox, bytearray):
-                self._inbox = bytearray(self._inbox)
-            self._inbox += data
-            data = self._inbox  # type: ignore[assignment]
+        if self.inbound.waiting:
+            if not isinstance(self.inbound.waiting, bytearray):
+                self.inbound.waiting = bytearray(self.inbound.waiting)
+            self.inbound.waiting += data
+            data = self.inbound.waiting  # type: ignore[assignment]
         if self._task is None:
             try:
-                self._pump(data)
+                self.inbound.pump(data)
             except Exception as e:  # the session's edge
                 self.end(as_error(e))
             return
-        self._inbox = data
+        self.inbound.waiting = data
         if self._copy_in:
-            self._pump_copy()
+            self.inbound.pump_copy()
         elif len(data) > INBOX_LIMIT:
             self._full = True
             self.pause_reading()
@@ -118,7 +112,7 @@ class ClientSession(asyncio.Protocol):
         if self._greeted is not None:
             self.backend.client = None
             self.backend.close()
-            self._spawn(self._close_portals(self._task))
+            self.spawn(self._close_portals(self._task))
 
     async def _close_portals(self, running: asyncio.Task[None] | None) -> None:
         """The client is gone: end its portals, after the task that may be in the middle of one."""
@@ -214,7 +208,7 @@ class ClientSession(asyncio.Protocol):
     def backend_ready(self, status: int) -> None:
         """ReadyForQuery passed by: outside a transaction block portals do not outlive it."""
         if status == IDLE and self.extended.portals:
-            self._spawn(self.extended.close_portals(self.extended.take_portals()))
+            self.spawn(self.extended.close_portals(self.extended.take_portals()))
 
     async def fail_transaction(self, *, extended: bool) -> None:
         """A statement of ours failed: so does the block, or the pipeline's implicit transaction, that it stands in."""
@@ -241,7 +235,7 @@ class ClientSession(asyncio.Protocol):
     def relaying_copy(self) -> Iterator[None]:
         """While a piece of a mixed text is PostgreSQL's: COPY data from the client may pass."""
         self._copy_in = True
-        self._pump_copy()
+        self.inbound.pump_copy()
         try:
             yield
         finally:
@@ -295,14 +289,14 @@ class ClientSession(asyncio.Protocol):
         self.listener.keys[self.key] = self
         self.write(messages.backend_key_data(*self.key) + messages.ready_for_query(IDLE))
         assert self._framer is not None
-        self._inbox, self._framer = self._framer.rest(), None
+        self.inbound.waiting, self._framer = self._framer.rest(), None
 
     def _attach(self, backend: Backend) -> None:
         self.backend, self.flight = backend, backend.flight
         backend.client = self
         backend.take(None)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.ensure_future(work)
         self._task.add_done_callback(self._ended)
 
@@ -317,11 +311,11 @@ class ClientSession(asyncio.Protocol):
             if self._full:
                 self._full = False
                 self.resume_reading()
-            data, self._inbox = bytes(self._inbox), b""
+            data, self.inbound.waiting = bytes(self.inbound.waiting), b""
             if data:
                 self.data_received(data)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(self._logged(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -331,188 +325,3 @@ class ClientSession(asyncio.Protocol):
             await work
         except Exception as e:  # the session's edge: nobody waits for it
             as_error(e)
-
-    # Client messages
-
-    def _pump(self, data: bytes | bytearray) -> None:
-        """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
-        # Runs for every chunk of every client: locals, and no calls on the common path.
-        flight, end, begin, pos = self.flight, len(data), 0, self._passing
-        named = bool(self.extended.prepared or self.extended.portals)
-        while end - pos >= 5:
-            kind, length = header(data, pos)
-            after = pos + length + 1
-            if not 4 <= length <= SMALL_LIMIT:
-                check_client_header(kind, length)
-            if self._skipping and kind not in (SYNC, TERMINATE):
-                if after > end:
-                    break
-                self._relay(data, begin, pos)
-                begin = pos = after
-                continue
-            if kind in NAMING:
-                if named:
-                    if after > end:
-                        break
-                    if self._own_naming(kind, data, pos, begin):
-                        return
-                flight.open += 1
-            elif kind == SYNC:
-                self._skipping = False
-                flight.sent(SYNC)
-            elif kind in (QUERY, PARSE):
-                if after > end:
-                    break
-                if self._own_text(kind, data, pos, begin):
-                    return
-                if kind == PARSE:
-                    flight.open += 1
-                else:
-                    flight.sent(QUERY)
-            elif kind in (COPY_DONE, COPY_FAIL):
-                flight.copy_ended()
-            elif kind == FUNCTION_CALL:
-                flight.sent(QUERY)
-            elif kind == TERMINATE:
-                self._relay(data, begin, pos)
-                self.end()
-                return
-            elif kind not in (COPY_DATA, FLUSH):
-                raise ProtocolViolation(what=f"invalid frontend message type {kind}")
-            pos = after
-        if pos >= end:
-            self._passing, self._inbox = pos - end, b""
-            self.backend.write(data[begin:] if begin else data)
-        else:
-            self._passing, self._inbox = 0, data[pos:]
-            self._relay(data, begin, pos)
-
-    def _relay(self, data: bytes | bytearray, begin: int, end: int) -> None:
-        if begin < end:
-            self.backend.write(data if begin == 0 and end == len(data) else data[begin:end])
-
-    def _own_naming(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
-        """A Bind, Describe, Execute or Close while we hold statements: begin its answer if it is ours."""
-        after = pos + header(data, pos)[1] + 1
-        message = frontend.decode(kind, bytes(data[pos + 5 : after]))
-        if not self.extended.is_ours(message):
-            if not isinstance(message, frontend.Bind) or message.portal or "" not in self.extended.portals:
-                return False
-            if not self.flight.open:
-                self._forget(statement=False)
-                return False
-            self._hold(data, begin, pos, after)
-            self._begin(self._relay_late(bytes(data[pos:after]), statement=False))
-            return True
-        self._hold(data, begin, pos, after)
-        self._begin(self._answer_extended(message, None))
-        return True
-
-    def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
-        """A Query or Parse: begin its answer if it holds a statement of ours."""
-        named = self.extended.prepared or self.extended.portals
-        if self.path.stale and not self.flight.open and self.flight.status != FAILED:
-            self._hold(data, begin, pos, pos)
-            self._begin(self._follow_path())
-            return True
-        after = pos + header(data, pos)[1] + 1
-        if kind == QUERY:
-            raw = bytes(data[pos + 5 : after - 1])
-            pieces = self._pieces(raw)
-            if pieces is None and not self.flight.open:
-                if named:
-                    self._forget()
-                return False
-            self._hold(data, begin, pos, after)
-            self._begin(self._relay_query(raw) if pieces is None else simple.answer(self, pieces, raw))
-            return True
-        message = frontend.decode_parse(bytes(data[pos + 5 : after]))
-        found = self._recognize(message.text.decode(errors="replace"))
-        if found is None and not self.extended.takes_name(message.name):
-            if message.name or "" not in self.extended.prepared:
-                return False
-            if not self.flight.open:
-                self._forget(portal=False)
-                return False
-            self._hold(data, begin, pos, after)
-            self._begin(self._relay_late(bytes(data[pos:after]), portal=False))
-            return True
-        self._hold(data, begin, pos, after)
-        self._begin(self._answer_extended(message, found))
-        return True
-
-    def _hold(self, data: bytes | bytearray, begin: int, pos: int, after: int) -> None:
-        """Relay what came before a message of ours, keep what comes after it."""
-        self._relay(data, begin, pos)
-        self._passing, self._inbox = 0, data[after:]
-
-    async def _follow_path(self) -> None:
-        """What is unqualified in our statements lies where it does in PostgreSQL's."""
-        await self.catch_up()
-        if self.flight.status == FAILED:
-            return  # PostgreSQL answers nothing in a failed block, nor do we: the path is asked for after it
-        self.path.stale = False
-        self.context.schema = await self.backend.value(QUESTION) or "public"
-
-    def _recognize(self, text: str) -> type[Statement] | None:
-        kind = self.listener.language.recognize(text, self.listener.snapshot, self.context)
-        if kind is None:
-            self.path.saw(text)
-        return kind
-
-    def _pieces(self, raw: bytes) -> list[Piece] | None:
-        """The statements of a Query; None when all are PostgreSQL's."""
-        text = raw.decode(errors="replace")
-        if ";" not in text[:-1]:
-            kind = self._recognize(text)
-            pieces = [Piece(text, 0, kind)]
-        else:
-            pieces = [Piece(part, at, self._recognize(part)) for part, at in self.listener.language.split(text)]
-        return pieces if any(piece.kind for piece in pieces) else None
-
-    async def _relay_query(self, raw: bytes) -> None:
-        """A Query after messages without Sync: if one of those fails, PostgreSQL discards it."""
-        if await self.catch_up():
-            self._forget()
-            self.flight.sent(QUERY)
-            self.backend.write(messages.message(b"Q", raw + b"\0"))
-
-    async def _relay_late(self, message: bytes, **forgets: bool) -> None:
-        """A Parse or Bind that takes an unnamed place from ours, unless PostgreSQL skips it after an error."""
-        if await self.catch_up():
-            self._forget(**forgets)
-            self.flight.open += 1
-            self.backend.write(message)
-
-    def _forget(self, *, statement: bool = True, portal: bool = True) -> None:
-        """PostgreSQL has the unnamed statement or portal now."""
-        if statement:
-            self.extended.prepared.pop("", None)
-        if portal and (mine := self.extended.portals.pop("", None)) is not None:
-            self._spawn(self.extended.close_portals([mine]))
-
-    async def _answer_extended(self, message: frontend.Message, kind: type[Statement] | None) -> None:
-        if not await self.catch_up():
-            self._skipping = True
-            return
-        try:
-            await self.extended.answer(message, kind)
-        except Exception as e:  # the session's edge
-            self.report(as_error(e))
-            await self.fail_transaction(extended=True)
-            # PostgreSQL: messages after an error are discarded until Sync.
-            self._skipping = True
-
-    def _pump_copy(self) -> None:
-        """Relay COPY data that waits in the inbox."""
-        data, pos = self._inbox, 0
-        while len(data) - pos >= 5:
-            kind, length = header(data, pos)
-            if kind not in COPYING or len(data) - pos < length + 1:
-                break
-            pos += length + 1
-            if kind in (COPY_DONE, COPY_FAIL):
-                self.flight.copy_ended()
-                break
-        self._relay(data, 0, pos)
-        self._inbox = data[pos:]

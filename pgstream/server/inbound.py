@@ -1,0 +1,222 @@
+"""What a client sends: each message is PostgreSQL's, and relayed as it lies, or begins an answer of ours.
+
+Owns: the walk over a client's bytes, whose each message is, and what waits while a message of ours is answered.
+Must not know: transports, how statements of ours are answered (``simple``, ``extended``).
+Start reading at ``Inbound.pump``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgstream.errors import ProtocolViolation
+from pgstream.server import simple
+from pgstream.server.flight import FAILED, QUERY, SYNC
+from pgstream.server.language import Piece
+from pgstream.server.run import as_error
+from pgstream.server.search_path import QUESTION
+from pgstream.statements.base import Statement
+from pgstream.wire import backend as messages
+from pgstream.wire import frontend
+from pgstream.wire.framing import SMALL_LIMIT, check_client_header, header
+
+if TYPE_CHECKING:
+    from pgstream.server.session import ClientSession
+
+PARSE, FLUSH = b"PH"
+COPY_DATA, COPY_DONE, COPY_FAIL, TERMINATE, FUNCTION_CALL = b"dcfXF"
+NAMING = frozenset(b"BDEC")
+COPYING = frozenset(b"dcfHS")
+
+
+class Inbound:
+    """One client's bytes. ``waiting``: those behind a message of ours that is being answered, and parts of messages."""
+
+    def __init__(self, client: ClientSession) -> None:
+        self._client = client
+        self.waiting: bytes | bytearray = b""
+        self._passing = 0  # rest of a relayed message whose begin has been relayed
+        self._skipping = False  # after an error of ours, to the next Sync
+
+    def pump(self, data: bytes | bytearray) -> None:
+        """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
+        # Runs for every chunk of every client: locals, and no calls on the common path.
+        flight, end, begin, pos = self._client.flight, len(data), 0, self._passing
+        named = bool(self._client.extended.prepared or self._client.extended.portals)
+        while end - pos >= 5:
+            kind, length = header(data, pos)
+            after = pos + length + 1
+            if not 4 <= length <= SMALL_LIMIT:
+                check_client_header(kind, length)
+            if self._skipping and kind not in (SYNC, TERMINATE):
+                if after > end:
+                    break
+                self._relay(data, begin, pos)
+                begin = pos = after
+                continue
+            if kind in NAMING:
+                if named:
+                    if after > end:
+                        break
+                    if self._own_naming(kind, data, pos, begin):
+                        return
+                flight.open += 1
+            elif kind == SYNC:
+                self._skipping = False
+                flight.sent(SYNC)
+            elif kind in (QUERY, PARSE):
+                if after > end:
+                    break
+                if self._own_text(kind, data, pos, begin):
+                    return
+                if kind == PARSE:
+                    flight.open += 1
+                else:
+                    flight.sent(QUERY)
+            elif kind in (COPY_DONE, COPY_FAIL):
+                flight.copy_ended()
+            elif kind == FUNCTION_CALL:
+                flight.sent(QUERY)
+            elif kind == TERMINATE:
+                self._relay(data, begin, pos)
+                self._client.end()
+                return
+            elif kind not in (COPY_DATA, FLUSH):
+                raise ProtocolViolation(what=f"invalid frontend message type {kind}")
+            pos = after
+        if pos >= end:
+            self._passing, self.waiting = pos - end, b""
+            self._client.backend.write(data[begin:] if begin else data)
+        else:
+            self._passing, self.waiting = 0, data[pos:]
+            self._relay(data, begin, pos)
+
+    def _relay(self, data: bytes | bytearray, begin: int, end: int) -> None:
+        if begin < end:
+            self._client.backend.write(data if begin == 0 and end == len(data) else data[begin:end])
+
+    def _own_naming(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
+        """A Bind, Describe, Execute or Close while we hold statements: begin its answer if it is ours."""
+        after = pos + header(data, pos)[1] + 1
+        message = frontend.decode(kind, bytes(data[pos + 5 : after]))
+        if not self._client.extended.is_ours(message):
+            if not isinstance(message, frontend.Bind) or message.portal or "" not in self._client.extended.portals:
+                return False
+            if not self._client.flight.open:
+                self._forget(statement=False)
+                return False
+            self._hold(data, begin, pos, after)
+            self._client.begin(self._relay_late(bytes(data[pos:after]), statement=False))
+            return True
+        self._hold(data, begin, pos, after)
+        self._client.begin(self._answer_extended(message, None))
+        return True
+
+    def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
+        """A Query or Parse: begin its answer if it holds a statement of ours."""
+        named = self._client.extended.prepared or self._client.extended.portals
+        if self._client.path.stale and not self._client.flight.open and self._client.flight.status != FAILED:
+            self._hold(data, begin, pos, pos)
+            self._client.begin(self._follow_path())
+            return True
+        after = pos + header(data, pos)[1] + 1
+        if kind == QUERY:
+            raw = bytes(data[pos + 5 : after - 1])
+            pieces = self._pieces(raw)
+            if pieces is None and not self._client.flight.open:
+                if named:
+                    self._forget()
+                return False
+            self._hold(data, begin, pos, after)
+            self._client.begin(self._relay_query(raw) if pieces is None else simple.answer(self._client, pieces, raw))
+            return True
+        message = frontend.decode_parse(bytes(data[pos + 5 : after]))
+        found = self._recognize(message.text.decode(errors="replace"))
+        if found is None and not self._client.extended.takes_name(message.name):
+            if message.name or "" not in self._client.extended.prepared:
+                return False
+            if not self._client.flight.open:
+                self._forget(portal=False)
+                return False
+            self._hold(data, begin, pos, after)
+            self._client.begin(self._relay_late(bytes(data[pos:after]), portal=False))
+            return True
+        self._hold(data, begin, pos, after)
+        self._client.begin(self._answer_extended(message, found))
+        return True
+
+    def _hold(self, data: bytes | bytearray, begin: int, pos: int, after: int) -> None:
+        """Relay what came before a message of ours, keep what comes after it."""
+        self._relay(data, begin, pos)
+        self._passing, self.waiting = 0, data[after:]
+
+    async def _follow_path(self) -> None:
+        """What is unqualified in our statements lies where it does in PostgreSQL's."""
+        await self._client.catch_up()
+        if self._client.flight.status == FAILED:
+            return  # PostgreSQL answers nothing in a failed block, nor do we: the path is asked for after it
+        self._client.path.stale = False
+        self._client.context.schema = await self._client.backend.value(QUESTION) or "public"
+
+    def _recognize(self, text: str) -> type[Statement] | None:
+        kind = self._client.listener.language.recognize(text, self._client.listener.snapshot, self._client.context)
+        if kind is None:
+            self._client.path.saw(text)
+        return kind
+
+    def _pieces(self, raw: bytes) -> list[Piece] | None:
+        """The statements of a Query; None when all are PostgreSQL's."""
+        text = raw.decode(errors="replace")
+        if ";" not in text[:-1]:
+            kind = self._recognize(text)
+            pieces = [Piece(text, 0, kind)]
+        else:
+            pieces = [Piece(part, at, self._recognize(part)) for part, at in self._client.listener.language.split(text)]
+        return pieces if any(piece.kind for piece in pieces) else None
+
+    async def _relay_query(self, raw: bytes) -> None:
+        """A Query after messages without Sync: if one of those fails, PostgreSQL discards it."""
+        if await self._client.catch_up():
+            self._forget()
+            self._client.flight.sent(QUERY)
+            self._client.backend.write(messages.message(b"Q", raw + b"\0"))
+
+    async def _relay_late(self, message: bytes, **forgets: bool) -> None:
+        """A Parse or Bind that takes an unnamed place from ours, unless PostgreSQL skips it after an error."""
+        if await self._client.catch_up():
+            self._forget(**forgets)
+            self._client.flight.open += 1
+            self._client.backend.write(message)
+
+    def _forget(self, *, statement: bool = True, portal: bool = True) -> None:
+        """PostgreSQL has the unnamed statement or portal now."""
+        if statement:
+            self._client.extended.prepared.pop("", None)
+        if portal and (mine := self._client.extended.portals.pop("", None)) is not None:
+            self._client.spawn(self._client.extended.close_portals([mine]))
+
+    async def _answer_extended(self, message: frontend.Message, kind: type[Statement] | None) -> None:
+        if not await self._client.catch_up():
+            self._skipping = True
+            return
+        try:
+            await self._client.extended.answer(message, kind)
+        except Exception as e:  # the session's edge
+            self._client.report(as_error(e))
+            await self._client.fail_transaction(extended=True)
+            # PostgreSQL: messages after an error are discarded until Sync.
+            self._skipping = True
+
+    def pump_copy(self) -> None:
+        """Relay COPY data that waits in the inbox."""
+        data, pos = self.waiting, 0
+        while len(data) - pos >= 5:
+            kind, length = header(data, pos)
+            if kind not in COPYING or len(data) - pos < length + 1:
+                break
+            pos += length + 1
+            if kind in (COPY_DONE, COPY_FAIL):
+                self._client.flight.copy_ended()
+                break
+        self._relay(data, 0, pos)
+        self.waiting = data[pos:]
