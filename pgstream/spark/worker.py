@@ -149,7 +149,7 @@ class Worker:
                 self.queries[request.query] = query
                 query.begin()
                 self.channel.send(Running(request.query, request.attempt))
-            log.info("query started", query_id=request.query, attempt=request.attempt)
+            log.info("stream started", query_id=request.query, attempt=request.attempt)
         except Exception as e:
             self.queries.pop(request.query, None)
             fault = self._fault(e)
