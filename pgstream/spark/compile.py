@@ -170,10 +170,16 @@ class Compiler:
             lambda: step.df.select(*names, fn.expr(key.sql).alias(f"__{mark}key"), time), step.df, [key]
         )
 
+    def branch(self, step: Step, number: int, of: int) -> DataFrame:
+        """An input of a union; ``__partition`` stays the name of the task that read it, now within all inputs."""
+        place = f"`__partition` * {of} + {number}" if "__partition" in step.df.columns else "CAST(NULL AS INT)"
+        names = (fn.col(quote_spark(c)) for c in (*step.visible, "__time"))
+        return step.df.select(*names, fn.expr(place).alias("__partition"))
+
     def union(self, node: Union) -> Step:
         steps = [self.node(i) for i in node.inputs]
         first = steps[0]
-        rows = [s.df.select(*(fn.col(quote_spark(c)) for c in (*s.visible, "__time"))) for s in steps]
+        rows = [self.branch(s, i, len(steps)) for i, s in enumerate(steps)]
         df = rows[0]
         for other in rows[1:]:
             df = self.attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]

@@ -36,10 +36,22 @@ object KafkaSink {
   /** Rows of a stateless query are put in event-time order in runs of this many; its input is nearly in order. */
   private val Run = 50000
 
-  def writePart(config: String, schema: StructType, batch: Long, part: Int, rows: Iterator[InternalRow]): Long = {
-    if (!rows.hasNext) return 0
+  /**
+   * Who writes a task's rows: the same rows have the same writer when a batch is repeated, which is how it knows that
+   * it has written them. A task that reads a source's partition is named by that partition: Spark lists those in any
+   * order. Tasks behind a shuffle keep their number.
+   */
+  private def writerOf(task: Int, first: InternalRow, schema: StructType): String = {
+    val at = schema.fieldNames.indexOf("__partition")
+    if (at >= 0 && !first.isNullAt(at)) s"p${first.getInt(at)}" else s"t$task"
+  }
+
+  def writePart(config: String, schema: StructType, batch: Long, task: Int, all: Iterator[InternalRow]): Long = {
+    if (!all.hasNext) return 0
+    val rows = all.buffered
     val c = Json.read(config)
-    val writer = KafkaWriter.open(c.str("query"), c.get("attempt").asInt, part, c.str("topic"), c.entries("properties"))
+    val name = writerOf(task, rows.head, schema)
+    val writer = KafkaWriter.open(c.str("query"), c.get("attempt").asInt, name, c.str("topic"), c.entries("properties"))
     val format = new RecordFormat(c, schema)
     val order = c.str("order")
     val run = if (order == "all") Int.MaxValue else Run

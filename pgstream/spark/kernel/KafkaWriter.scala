@@ -17,7 +17,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer
  * transaction that wrote the batch. Opening fences a producer of an earlier start and settles its open transaction, so
  * the offset read after it is final.
  */
-class KafkaWriter(query: String, val attempt: Int, writer: Int, topic: String, properties: Map[String, String]) {
+class KafkaWriter(query: String, val attempt: Int, writer: String, topic: String, properties: Map[String, String]) {
   private val name = s"pgstream-$query-$writer"
   private val position = new TopicPartition(topic, 0)
   private val producer = {
@@ -62,7 +62,7 @@ class KafkaWriter(query: String, val attempt: Int, writer: Int, topic: String, p
 }
 
 object KafkaWriter {
-  private val writers = new ConcurrentHashMap[(String, Int), KafkaWriter]
+  private val writers = new ConcurrentHashMap[(String, String), KafkaWriter]
   private val Defaults = Map(
     "linger.ms" -> "5", "batch.size" -> "131072", "buffer.memory" -> "33554432", "transaction.timeout.ms" -> "300000",
     // A broker that is away fails the batch soon: the query then says so, and tries again.
@@ -74,7 +74,7 @@ object KafkaWriter {
   def adminProperties(p: Map[String, String]): Map[String, String] =
     Map("default.api.timeout.ms" -> "15000", "request.timeout.ms" -> "10000") ++ (p -- ProducerOnly)
 
-  def open(query: String, attempt: Int, writer: Int, topic: String, properties: Map[String, String]): KafkaWriter =
+  def open(query: String, attempt: Int, writer: String, topic: String, properties: Map[String, String]): KafkaWriter =
     writers.compute(
       (query, writer),
       (_, old) =>
@@ -86,7 +86,7 @@ object KafkaWriter {
         }
     )
 
-  def forget(query: String, writer: Int, which: KafkaWriter): Unit = writers.remove((query, writer), which)
+  def forget(query: String, writer: String, which: KafkaWriter): Unit = writers.remove((query, writer), which)
 
   def closeAll(query: String): Unit =
     writers.keySet.asScala.filter(_._1 == query).foreach(k => Option(writers.remove(k)).foreach(_.close()))
