@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from pgstream.errors import RelayedError
+from pgstream.server import shapes
 from pgstream.server.flight import ANSWERS, QUERY, Flight
 from pgstream.server.runs import Runs
 from pgstream.wire import backend, frontend
@@ -35,6 +36,10 @@ ENCODING = b"client_encoding\0"
 Taker = Callable[[int, bytes], None]
 
 
+def discard(data: bytes | bytearray | memoryview) -> None:
+    """Write to a connection that is not there."""
+
+
 def lost() -> RelayedError:
     """The error of a session whose backend is gone."""
     return RelayedError(
@@ -51,6 +56,8 @@ class Backend(asyncio.Protocol):
         self.pid, self.key = 0, b""
         self.encoding = "UTF8"  # of the client, as PostgreSQL names it
         self.closed = asyncio.get_running_loop().create_future()
+        self.write: Callable[[bytes | bytearray | memoryview], None] = discard
+        """The transport's own: a method between costs each relayed chunk a call."""
         self._transport: asyncio.Transport | None = None
         self._head = b""  # a part of a header, already relayed
         self._skip = 0  # rest of a message whose header has been seen
@@ -62,6 +69,7 @@ class Backend(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
+        self.write = self._transport.write
 
     def data_received(self, data: bytes) -> None:
         if self._taker is None and self.client is not None:
@@ -74,8 +82,14 @@ class Backend(asyncio.Protocol):
         """Walk the message headers of relayed bytes. Runs once a row: keep it short."""
         pos = self._skip
         if self._head:
-            data, pos = self._head + data, 0
+            data, pos, self._head = self._head + data, 0, b""
         end = len(data)
+        if not pos and (shape := shapes.answers.get(end)) is not None and shape[0](data) == shape[1]:
+            self._note(READY, data, end - 6)
+            if self.flight.waiter is not None:
+                self.flight.settle()
+            return
+        whole = not pos
         many = end - pos > MANY
         while end - pos >= 5:
             kind, length = header(data, pos)
@@ -92,10 +106,25 @@ class Backend(asyncio.Protocol):
             pos += length + 1
         if pos >= end:
             self._head, self._skip = b"", pos - end
+            if whole and pos == end <= shapes.LONGEST:
+                self._learn(data)
         else:
             self._head, self._skip = data[pos:], 0
         if self.flight.waiter is not None:
             self.flight.settle()
+
+    @staticmethod
+    def _learn(data: bytes) -> None:
+        """Keep the layout of a chunk that ``_scan`` walked, if the like of it can be told by its headers alone."""
+        begins, pos, kind = [], 0, 0
+        while pos < len(data):
+            kind, length = header(data, pos)
+            if kind not in ANSWERS and kind != DATA_ROW and (kind != READY or pos + length + 1 != len(data)):
+                return
+            begins.append(pos)
+            pos += length + 1
+        if kind == READY:
+            shapes.learn(shapes.answers, data, begins)
 
     def _note(self, kind: int, data: bytes | bytearray, pos: int) -> None:
         flight = self.flight
@@ -163,6 +192,7 @@ class Backend(asyncio.Protocol):
             self._scan(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.write = discard
         if not self.closed.done():
             self.closed.set_result(None)
         if self.client is not None:
@@ -177,10 +207,6 @@ class Backend(asyncio.Protocol):
             self.client.resume_reading()
 
     # The session's side
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgstream.errors import ProtocolViolation
-from pgstream.server import simple
+from pgstream.server import shapes, simple
 from pgstream.server.flight import FAILED, QUERY, SYNC
 from pgstream.server.language import Piece
 from pgstream.server.run import as_error
@@ -41,8 +41,15 @@ class Inbound:
     def pump(self, data: bytes | bytearray) -> None:
         """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
         # Runs for every chunk of every client: locals, and no calls on the common path.
-        flight, end, begin, pos = self._client.flight, len(data), 0, self._passing
-        named = bool(self._client.extended.prepared or self._client.extended.portals)
+        client = self._client
+        flight, end, begin, pos = client.flight, len(data), 0, self._passing
+        named = bool(client.extended.prepared or client.extended.portals)
+        plain = not (pos or named or self._skipping or flight.copying)
+        if plain and (shape := shapes.requests.get(end)) is not None and shape[0](data) == shape[1]:
+            flight.pending.append(SYNC)
+            flight.open = 0
+            client.backend.write(data)
+            return
         while end - pos >= 5:
             kind, length = header(data, pos)
             after = pos + length + 1
@@ -86,10 +93,25 @@ class Inbound:
             pos = after
         if pos >= end:
             self._passing, self.waiting = pos - end, b""
-            self._client.backend.write(data[begin:] if begin else data)
+            client.backend.write(data[begin:] if begin else data)
+            if plain and pos == end <= shapes.LONGEST:
+                self._learn(data)
         else:
             self._passing, self.waiting = 0, data[pos:]
             self._relay(data, begin, pos)
+
+    @staticmethod
+    def _learn(data: bytes | bytearray) -> None:
+        """Keep the layout of a chunk that ``pump`` relayed, if the like of it can be told by its headers alone."""
+        begins, pos, kind = [], 0, 0
+        while pos < len(data):
+            kind, length = header(data, pos)
+            if kind not in NAMING and (kind != SYNC or pos + length + 1 != len(data)):
+                return
+            begins.append(pos)
+            pos += length + 1
+        if kind == SYNC:
+            shapes.learn(shapes.requests, data, begins)
 
     def _relay(self, data: bytes | bytearray, begin: int, end: int) -> None:
         if begin < end:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
 from pgstream.errors import ActiveTransaction, PgStreamError, ProtocolViolation, RelayedError
 from pgstream.server import startup
-from pgstream.server.backend import Backend
+from pgstream.server.backend import Backend, discard
 from pgstream.server.connect import open_backend
 from pgstream.server.extended import Extended
 from pgstream.server.flight import BLOCK, IDLE, Flight
@@ -57,6 +57,8 @@ class ClientSession(asyncio.Protocol):
         self.extended = Extended(self)
         self.inbound = Inbound(self)
         self.key: tuple[int, bytes] | None = None
+        self.write: Callable[[bytes | bytearray | memoryview], None] = discard
+        """The transport's own: a method between costs each relayed chunk a call."""
         self._greeted: startup.Greeted | None = None
         self._transport: asyncio.Transport | None = None
         self._framer: Framer | None = Framer(startup=True)
@@ -73,6 +75,7 @@ class ClientSession(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
         self._transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        self.write = self._transport.write
         self.listener.sessions.add(self)
         self.begin(self._start())
 
@@ -101,7 +104,7 @@ class ClientSession(asyncio.Protocol):
             self.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closed = True
+        self._closed, self.write = True, discard
         self.listener.sessions.discard(self)
         if self.key is not None:
             self.listener.keys.pop(self.key, None)
@@ -134,10 +137,6 @@ class ClientSession(asyncio.Protocol):
             self.backend.resume_reading()
 
     # What the others of this package use
-
-    def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._closed:
-            self._transport.write(data)
 
     async def drained(self) -> None:
         if self._drained is not None:
@@ -173,6 +172,7 @@ class ClientSession(asyncio.Protocol):
         if transport is None:
             raise ConnectionResetError
         self._transport = transport
+        self.write = transport.write
         transport.set_write_buffer_limits(high=WRITE_LIMIT)
         self.binding = self.listener.binding
 

@@ -1,0 +1,131 @@
+"""Whether a chunk told by its headers alone counts as one that is walked."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgstream.server import shapes
+from pgstream.server.backend import Backend
+from pgstream.server.flight import Flight
+from pgstream.server.inbound import Inbound
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    shapes.requests.clear()
+    shapes.answers.clear()
+
+
+def message(kind: str, payload: bytes = b"") -> bytes:
+    return struct.pack(">cI", kind.encode(), 4 + len(payload)) + payload
+
+
+class Client:
+    """What ``Inbound`` and ``Backend`` need of a session; keeps what is relayed."""
+
+    def __init__(self) -> None:
+        self.flight = Flight()
+        self.extended = SimpleNamespace(prepared={}, portals={})
+        self.seen = bytearray()
+        self.readies: list[int] = []
+        self.write = self.seen.extend
+        self.backend = SimpleNamespace(write=self.seen.extend)
+
+    def backend_ready(self, status: int) -> None:
+        self.readies.append(status)
+
+
+def state(flight: Flight) -> tuple[object, ...]:
+    return list(flight.pending), flight.open, flight.answered, flight.failed, flight.copying, flight.status
+
+
+payloads = st.sampled_from([b"", b"ab", b"\0\0\0\4", b"1234567", bytes(300)])
+sent = st.lists(st.builds(message, st.sampled_from("BDESSH"), payloads), min_size=1, max_size=6)
+seen = st.lists(
+    st.one_of(
+        st.builds(message, st.sampled_from("12TDCnE"), payloads),
+        st.builds(message, st.just("Z"), st.sampled_from([b"I", b"T", b"E"])),
+        st.just(message("G", b"\0\0\0")),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def requested(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
+    client = Client()
+    inbound = Inbound(client)  # type: ignore[arg-type]
+    for chunk in chunks:
+        if not learning:
+            forget()
+        data = bytes(inbound.waiting) + chunk
+        inbound.pump(data)
+    return *state(client.flight), bytes(client.seen), bytes(inbound.waiting)
+
+
+async def answered(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
+    client, backend = Client(), Backend()
+    backend.client = client  # type: ignore[assignment]
+    for chunk in chunks:
+        if not learning:
+            forget()
+        backend.flight.sent(ord("S"))
+        backend.data_received(chunk)
+    return *state(backend.flight), bytes(client.seen), client.readies
+
+
+@given(st.lists(st.builds(b"".join, sent), min_size=1, max_size=8))
+def test_requests_count_as_walked(chunks: list[bytes]) -> None:
+    forget()
+    assert requested(chunks * 2, learning=True) == requested(chunks * 2, learning=False)
+
+
+@given(st.lists(st.builds(b"".join, seen), min_size=1, max_size=8))
+def test_answers_count_as_walked(chunks: list[bytes]) -> None:
+    forget()
+    learnt = asyncio.run(answered(chunks * 2, learning=True))
+    assert learnt == asyncio.run(answered(chunks * 2, learning=False))
+
+
+def test_a_layout_is_learnt_once_and_told_by_its_headers() -> None:
+    client = Client()
+    inbound = Inbound(client)  # type: ignore[arg-type]
+    read = message("B", b"\0one\0\0") + message("E", bytes(5)) + message("S")
+    inbound.pump(read)
+    assert set(shapes.requests) == {len(read)}
+    kept = shapes.requests[len(read)]
+    inbound.pump(read.replace(b"one", b"two"))
+    assert shapes.requests[len(read)] is kept
+    assert list(client.flight.pending) == [ord("S")] * 2
+    other = message("B", b"\0") + message("E", bytes(10)) + message("S")
+    assert len(other) == len(read)
+    inbound.pump(other)
+    assert shapes.requests[len(read)] is not kept
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        message("B", b"\0\0"),  # no Sync
+        message("S") + message("B", b"\0\0"),  # a Sync in the middle
+        message("B", b"\0\0") + message("S") + message("S"),  # two
+        message("B", bytes(shapes.LONGEST)) + message("S"),  # long
+        message("B", b"\0\0") + message("H") + message("S"),  # a Flush
+    ],
+)
+def test_other_layouts_are_not_kept(chunk: bytes) -> None:
+    Inbound(Client()).pump(chunk)  # type: ignore[arg-type]
+    assert not shapes.requests
