@@ -72,11 +72,20 @@ class Backend(asyncio.Protocol):
         self.write = self._transport.write
 
     def data_received(self, data: bytes) -> None:
-        if self._taker is None and self.client is not None:
-            self.client.write(data)
-            self._scan(data)
-        else:
+        client = self.client
+        if self._taker is not None or client is None:
             self._take(data)
+            return
+        client.write(data)
+        # Runs for every chunk of every backend: no calls on the common path.
+        shape = None if self._skip or self._head else shapes.answers.get(len(data))
+        if shape is None or shape[0](data) != shape[1]:
+            self._scan(data)
+            return
+        self.flight.ready(data[-1])
+        client.backend_ready(data[-1])
+        if self.flight.waiter is not None:
+            self.flight.settle()
 
     def _scan(self, data: bytes) -> None:
         """Walk the message headers of relayed bytes. Runs once a row: keep it short."""
@@ -84,11 +93,6 @@ class Backend(asyncio.Protocol):
         if self._head:
             data, pos, self._head = self._head + data, 0, b""
         end = len(data)
-        if not pos and (shape := shapes.answers.get(end)) is not None and shape[0](data) == shape[1]:
-            self._note(READY, data, end - 6)
-            if self.flight.waiter is not None:
-                self.flight.settle()
-            return
         whole = not pos
         many = end - pos > MANY
         while end - pos >= 5:

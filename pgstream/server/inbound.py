@@ -43,13 +43,15 @@ class Inbound:
         # Runs for every chunk of every client: locals, and no calls on the common path.
         client = self._client
         flight, end, begin, pos = client.flight, len(data), 0, self._passing
-        named = bool(client.extended.prepared or client.extended.portals)
+        named = client.extended.prepared or client.extended.portals
         plain = not (pos or named or self._skipping or flight.copying)
-        if plain and (shape := shapes.requests.get(end)) is not None and shape[0](data) == shape[1]:
-            flight.pending.append(SYNC)
-            flight.open = 0
-            client.backend.write(data)
-            return
+        if plain:
+            shape = shapes.requests.get(end)
+            if shape is not None and shape[0](data) == shape[1]:
+                flight.pending.append(SYNC)
+                flight.open = 0
+                client.backend.write(data)
+                return
         while end - pos >= 5:
             kind, length = header(data, pos)
             after = pos + length + 1

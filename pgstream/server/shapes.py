@@ -28,9 +28,12 @@ answers: Shapes = {}
 
 def learn(shapes: Shapes, data: bytes | bytearray, begins: Sequence[int]) -> None:
     """Keep the layout of a whole chunk, whose messages begin at ``begins``."""
-    layout, at = ">", 0
-    for begin in begins:
-        layout += f"{begin - at}x5s"
-        at = begin + 5
+    layout, at, i = ">", 0, 0
+    while i < len(begins):
+        begin = end = begins[i]
+        while i < len(begins) and begins[i] == end:  # headers with nothing between are taken as one
+            end, i = end + 5, i + 1
+        layout += f"{begin - at}x{end - begin}s"
+        at = end
     unpack = struct.Struct(f"{layout}{len(data) - at}x").unpack
     shapes[len(data)] = (unpack, unpack(data))
