@@ -129,12 +129,18 @@ def test_killed_worker_resumes_exactly(
                 done = progress(env, view)
                 w.kill()
                 continue
-            within(120, lambda: progress(env, view) == total)
+            within(120, lambda: reached(env, view, total))
             got = kafka.consume(out, total)
             assert sorted(json.loads(v)["id"] for _, v, _ in got) == list(range(total))
             assert len(env.rows(view)) == keys
             assert sum(r[2] for r in env.rows(view)) == total * (total - 1) // 2
             w.kill()
+
+
+def reached(env: Environment, view: str, total: int) -> bool:
+    found = progress(env, view)
+    assert found == total, f"{found} of {total}"
+    return True
 
 
 def progress(env: Environment, view: str) -> int:
