@@ -140,8 +140,8 @@ class Extended:
 
     async def _columns(self, prepared: Prepared, parameters: Sequence[str | None]) -> tuple[Column, ...]:
         if prepared.columns is None:
-            context = self._client.runner.context(parameters, prepared.oids)
-            prepared.columns = await self._client.runner.cancelable(prepared.statement.describe(context))
+            describing = self._client.runner.describe(prepared.text, prepared.statement, parameters, prepared.oids)
+            prepared.columns = await self._client.runner.cancelable(describing)
         return prepared.columns
 
     async def _describe(self, message: frontend.Describe) -> None:
@@ -161,7 +161,7 @@ class Extended:
         if portal.sending is None:
             prepared = portal.prepared
             client.runner.warn_transaction(prepared.text, prepared.statement)
-            result = await prepared.statement.execute(client.runner.context(portal.parameters, prepared.oids))
+            result = await client.runner.execute(prepared.text, prepared.statement, portal.parameters, prepared.oids)
             forms = results.formats(result.columns, portal.asked)
             portal.sending = results.Sending(result, result.columns, forms)
         elif portal.sending.ran:

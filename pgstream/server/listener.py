@@ -16,6 +16,7 @@ import structlog
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError, ShuttingDown
 from pgstream.server.connect import Address
+from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
 from pgstream.server.session import ClientSession
 
@@ -42,6 +43,7 @@ class Listener:
     ) -> None:
         self.config, self.catalog, self.engine = config, catalog, engine
         self.address, self.language = address, language
+        self.executor: Executor = Here()
         self.tls = tls[0] if tls else None
         self.binding = tls[1] if tls else None
         self.secret = secrets.token_bytes(32)

@@ -17,7 +17,7 @@ import structlog
 from pgstream.errors import Canceled, InFailedTransaction, InternalError, NotSupported, PgStreamError
 from pgstream.names import quote_always
 from pgstream.server.flight import BLOCK, FAILED
-from pgstream.statements.base import Context, Statement
+from pgstream.statements.base import Column, Context, Result, Statement
 from pgstream.wire import backend
 
 if TYPE_CHECKING:
@@ -72,7 +72,19 @@ class Runner:
         result: T = task.result()
         return result
 
-    def context(self, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()) -> Context:
+    async def execute(
+        self, text: str, statement: Statement, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()
+    ) -> Result:
+        """Run a statement that was parsed from ``text``."""
+        return await self._client.listener.executor.execute(text, statement, self._context(parameters, oids))
+
+    async def describe(
+        self, text: str, statement: Statement, parameters: Sequence[str | None], oids: Sequence[int]
+    ) -> tuple[Column, ...]:
+        """Its output columns, without running it."""
+        return await self._client.listener.executor.describe(text, statement, self._context(parameters, oids))
+
+    def _context(self, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()) -> Context:
         client, listener = self._client, self._client.listener
         return Context(
             config=listener.config,

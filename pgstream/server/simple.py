@@ -62,11 +62,11 @@ async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> No
     runner.check()
     statement = client.listener.language.parse(piece.text, kind)
     runner.warn_transaction(piece.text, statement)
-    await runner.cancelable(_execute(client, statement))
+    await runner.cancelable(_execute(client, piece.text, statement))
 
 
-async def _execute(client: ClientSession, statement: Statement) -> None:
-    result = await statement.execute(client.runner.context())
+async def _execute(client: ClientSession, text: str, statement: Statement) -> None:
+    result = await client.runner.execute(text, statement)
     forms = results.formats(result.columns, ())
     sending = results.Sending(result, result.columns, forms)
     try:

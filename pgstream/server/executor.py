@@ -1,0 +1,29 @@
+"""Where statements of ours run: in this process, or in the one that holds catalogue and engine.
+
+Owns: the seam between sessions and that place. ``remote.Remote`` is the other one, of listener processes.
+Must not know: protocols, any statement. Start reading at ``Executor``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pgstream.statements.base import Column, Context, Result, Statement
+
+
+class Executor(Protocol):
+    """``statement`` was parsed from ``text``. Errors: PgStreamError with positions in that text."""
+
+    async def execute(self, text: str, statement: Statement, context: Context) -> Result: ...
+
+    async def describe(self, text: str, statement: Statement, context: Context) -> tuple[Column, ...]: ...
+
+
+class Here:
+    """In this process."""
+
+    async def execute(self, text: str, statement: Statement, context: Context) -> Result:
+        return await statement.execute(context)
+
+    async def describe(self, text: str, statement: Statement, context: Context) -> tuple[Column, ...]:
+        return await statement.describe(context)
