@@ -56,8 +56,17 @@ class PgStreamError(Exception):
         CATALOGUE[cls.__name__] = cls
 
     def __init__(
-        self, *, at: int | None = None, detail: str | None = None, hint: str | None = None, **values: Any
+        self,
+        *,
+        at: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+        ds_code: str | None = None,
+        **values: Any,
     ) -> None:
+        """``ds_code``: DeltaStream's own code, for a condition that stands for several kinds of object."""
+        if ds_code is not None:
+            self.ds_code = ds_code  # type: ignore[misc]
         self.values = values
         self.at = at
         self.detail = detail

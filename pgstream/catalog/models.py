@@ -119,6 +119,48 @@ class QueryRow(Base):
     message: Mapped[str]
     attempt: Mapped[int]
     settings: Mapped[dict[str, str]]
+    pool: Mapped[str] = mapped_column(server_default="default")
     progress: Mapped[dict[str, Any]]
     created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
+
+
+class ObjectRow(Base):
+    """An object of an organization that is nothing but its row: every kind of ``kinds`` without a table of its own.
+
+    ``organization`` is an organization's id; empty for organizations themselves.
+    """
+
+    __tablename__ = "objects"
+    __table_args__ = (UniqueConstraint("organization", "kind", "name"),)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    organization: Mapped[str]
+    kind: Mapped[str]
+    name: Mapped[str]
+    type: Mapped[str]
+    options: Mapped[dict[str, str]]
+    owner: Mapped[str]
+    state: Mapped[str]
+    message: Mapped[str]
+    created_by: Mapped[str]
+    created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
+
+
+class ObjectSecretRow(Base):
+    """A secret or a file of an object, encrypted."""
+
+    __tablename__ = "object_secrets"
+    object_id: Mapped[str] = mapped_column(ForeignKey("objects.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[bytes]
+
+
+class DefaultRow(Base):
+    """What SET DEFAULT keeps of a user: ``kind`` is database, schema, store, role, compute_pool or organization."""
+
+    __tablename__ = "defaults"
+    user: Mapped[str] = mapped_column(primary_key=True)
+    organization: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]

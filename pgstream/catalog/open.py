@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from pgstream.catalog import databases, models, objects, postgres
+from pgstream.catalog import databases, inventory, models, objects, postgres
 from pgstream.catalog.crypto import Cipher
 from pgstream.catalog.heal import heal_database
 from pgstream.catalog.migrations import migrate
@@ -86,8 +86,9 @@ async def open_control(administrator: postgres.Administrator, url: Callable[...,
 
 
 async def first_database(engine: AsyncEngine, administrator: postgres.Administrator, config: Config) -> None:
-    """The first database, at the first start only: it may be dropped later."""
+    """The first database, at the first start only: it may be dropped later. And what no catalogue is without."""
     async with AsyncSession(engine) as session, session.begin():
+        await inventory.first(session)
         if await session.get(models.MetaRow, "first_database"):
             return
         await databases.create(session, config.database, OWNER)

@@ -16,6 +16,9 @@ from functools import cached_property
 from pgstream import types
 from pgstream.names import FullName, QName
 
+DEFAULT_ORGANIZATION = "00000000-0000-4000-8000-000000000001"
+"""The organization that every server has."""
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRecord:
@@ -98,6 +101,7 @@ class QueryRecord:
     message: str = ""
     attempt: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
+    pool: str = "default"
     progress: Mapping[str, object] = field(default_factory=dict)
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
@@ -122,6 +126,29 @@ class DatabaseRecord:
     created_at: dt.datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectRecord:
+    """An object that is nothing but its row (``inventory``). Secrets are absent from ``options``."""
+
+    kind: str
+    name: str
+    type: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    state: str = "ready"
+    message: str = ""
+    organization: str = DEFAULT_ORGANIZATION
+    id: str = ""
+    created_by: str = ""
+    created_at: dt.datetime | None = None
+    updated_at: dt.datetime | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is found by: organization, kind, name."""
+        return self.organization, self.kind, self.name
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Everything that name resolution needs, at one moment; replaced as a whole when the catalogue changes."""
@@ -130,6 +157,14 @@ class Snapshot:
     schemas: Mapping[tuple[str, str], SchemaRecord] = field(default_factory=dict)
     stores: Mapping[str, StoreRecord] = field(default_factory=dict)
     relations: Mapping[tuple[str, str, str], RelationRecord] = field(default_factory=dict)
+    objects: Mapping[tuple[str, str, str], ObjectRecord] = field(default_factory=dict)
+    defaults: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    """By user and organization: what SET DEFAULT kept, by kind."""
+
+    def of_kind(self, organization: str, kind: str) -> list[ObjectRecord]:
+        """The objects of one kind, by name."""
+        found = [o for o in self.objects.values() if (o.organization, o.kind) == (organization, kind)]
+        return sorted(found, key=lambda o: o.name)
 
     def full_name(self, name: QName, database: str, schema: str) -> FullName:
         """Fill the missing parts from the session. Does not look whether it exists."""

@@ -5,6 +5,7 @@ Owns: the JSON form of columns (``[name, type text, nullable]``). Must not know:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from pgstream import types
@@ -12,6 +13,7 @@ from pgstream.catalog import models
 from pgstream.catalog.records import (
     ColumnRecord,
     DatabaseRecord,
+    ObjectRecord,
     QueryRecord,
     RelationRecord,
     SchemaRecord,
@@ -94,6 +96,7 @@ def query(row: models.QueryRow) -> QueryRecord:
         message=row.message,
         attempt=row.attempt,
         settings=row.settings,
+        pool=row.pool,
         progress=row.progress,
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -118,5 +121,45 @@ def query_row(record: QueryRecord) -> models.QueryRow:
         message=record.message,
         attempt=record.attempt,
         settings=dict(record.settings),
+        pool=record.pool,
         progress=dict(record.progress),
     )
+
+
+def object_(row: models.ObjectRow) -> ObjectRecord:
+    return ObjectRecord(
+        kind=row.kind,
+        name=row.name,
+        type=row.type,
+        options=row.options,
+        owner=row.owner,
+        state=row.state,
+        message=row.message,
+        organization=row.organization,
+        id=row.id,
+        created_by=row.created_by,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def object_row(record: ObjectRecord) -> models.ObjectRow:
+    return models.ObjectRow(
+        id=record.id,
+        organization=record.organization,
+        kind=record.kind,
+        name=record.name,
+        type=record.type,
+        options=dict(record.options),
+        owner=record.owner,
+        state=record.state,
+        message=record.message,
+        created_by=record.created_by,
+    )
+
+
+def defaults(found: Iterable[models.DefaultRow]) -> dict[tuple[str, str], dict[str, str]]:
+    out: dict[tuple[str, str], dict[str, str]] = {}
+    for row in found:
+        out.setdefault((row.user, row.organization), {})[row.kind] = row.value
+    return out

@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pgstream.catalog import databases, models, objects, postgres, queries, relations, rows, stores
 from pgstream.catalog import open as opening
 from pgstream.catalog.crypto import Cipher, open_cipher
+from pgstream.catalog.inventory import Inventory
 from pgstream.catalog.records import (
     DatabaseRecord,
     QueryRecord,
@@ -74,6 +75,7 @@ class Catalog:
         self._changing = asyncio.Lock()
         self._refreshing = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
+        self.inventory = Inventory(self._change, self._reading, cipher)
         self.generated_password: str | None = None
         self.snapshot = Snapshot()
 
@@ -116,6 +118,8 @@ class Catalog:
                     (r.database, r.schema, r.name): rows.relation(r)
                     for r in await session.scalars(select(models.RelationRow))
                 },
+                objects={o.key: o for o in map(rows.object_, await session.scalars(select(models.ObjectRow)))},
+                defaults=rows.defaults(await session.scalars(select(models.DefaultRow))),
             )
             self.snapshot = found
 
