@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 PYTEST_FLAGS ?= -q --timeout=600
-BENCHMARKS ?= point_reads big_result freshness windowed_view
+BENCHMARKS ?= pgbench big_result freshness windowed_view
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
