@@ -60,7 +60,8 @@ def _pgbouncer(folder: Path, postgres: int) -> tuple[subprocess.Popen[bytes], in
     (folder / "pgbouncer.ini").write_text(
         f"[databases]\n{DATABASE} = host=127.0.0.1 port={postgres}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
         f"listen_port = {port}\nunix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {folder}/users\n"
-        "pool_mode = session\ndefault_pool_size = 100\nignore_startup_parameters = extra_float_digits\nlog_connections = 0\n"
+        "pool_mode = session\ndefault_pool_size = 100\n"
+        "ignore_startup_parameters = extra_float_digits\nlog_connections = 0\n"
     )
     folder.chmod(0o755)
     command = [binary, "-q", str(folder / "pgbouncer.ini")]

@@ -38,7 +38,10 @@ def rate(port: int, case: str, seconds: int) -> float:
     mode, clients = case.split("-")
     options = ["-M", "simple"] if mode == "tpcb" else ["-S", "-M", mode]
     out = pgbench(port, *options, "-n", "-c", clients, "-T", str(seconds))
-    return float(re.search(r"tps = ([\d.]+)", out)[1])
+    found = re.search(r"tps = ([\d.]+)", out)
+    if found is None:
+        raise SystemExit(f"pgbench says no rate: {out}")
+    return float(found[1])
 
 
 def latency(port: int, seconds: int) -> float:
