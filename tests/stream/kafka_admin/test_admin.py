@@ -94,10 +94,13 @@ async def test_uncommitted_records_are_not_shown(admin: Admin, kafka: Kafka) -> 
     assert [r.value for r in await first(admin.read("ka_tx", from_beginning=True), 1)] == [b"committed"]
 
 
-async def test_a_cancelled_reader_stops_at_once(admin: Admin) -> None:
+async def test_a_cancelled_reader_stops_at_once(admin: Admin, kafka: Kafka) -> None:
     await admin.create("ka_quiet", {"kafka.partitions": "1"})
-    task = asyncio.create_task(first(admin.read("ka_quiet", from_beginning=True), 1))
-    await asyncio.sleep(0.3)
+    kafka.produce("ka_quiet", [(None, "{}")])
+    records = admin.read("ka_quiet", from_beginning=True)
+    await anext(records)  # it reads, and there is nothing more
+    task = asyncio.create_task(first(records, 1))
+    await asyncio.sleep(0)
     started = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
