@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+_PARTS = re.compile(r'"(?:[^"]|"")*"|[^."]+')
 
 
 def quote(name: str) -> str:
@@ -69,6 +70,12 @@ class FullName:
 
     def __str__(self) -> str:
         return ".".join(quote(p) for p in (self.database, self.schema, self.name))
+
+    @classmethod
+    def read(cls, text: str) -> FullName:
+        """What ``str()`` wrote."""
+        database, schema, name = (p[1:-1].replace('""', '"') if p.startswith('"') else p for p in _PARTS.findall(text))
+        return cls(database, schema, name)
 
     @property
     def path(self) -> list[str]:

@@ -20,9 +20,12 @@ from pgstream.errors import (
 )
 
 CONTROL = "pgstream_control"
-STATE = "pgstream_state"
+# Only a name of PostgreSQL's own kind stays out of \\dn, tools' trees and dumps: docs/decisions/0007.
+STATE = "pg_pgstream"
 _DATABASES = frozenset({CONTROL, "postgres", "template0", "template1", "deltastream", "virtual"})
-_SCHEMAS = frozenset({STATE, "information_schema"})
+# The hidden schema of earlier versions: ``upgrade`` knows them by it.
+BEFORE = "pgstream_state"
+_SCHEMAS = frozenset({BEFORE, "information_schema"})
 
 
 async def find(session: AsyncSession, name: str, at: int | None = None) -> models.DatabaseRow:

@@ -1,9 +1,10 @@
-"""PostgreSQL objects derived from the catalogue: databases, schemas, unreadable views, view state and its views.
+"""PostgreSQL objects derived from the catalogue: databases, schemas, unreadable views, tables of materialized views.
 
 Owns: their DDL. Everything is idempotent or made in one transaction, so that ``heal`` can do it again.
-Streams and changelogs are views with the right columns over ``pgstream_state.unreadable()``, which raises: tools list
-the columns, and a read that reaches PostgreSQL is refused with a sentence. A materialized view is a view over its state
-table. Views belong to the superuser, so that a client cannot drop or replace one behind the catalogue's back.
+Streams and changelogs are views with the right columns that raise when read: tools list the columns, and a read that
+reaches PostgreSQL is refused with a sentence. A materialized view is a table. All of them belong to the worker's role,
+so that a client cannot drop, replace or put a trigger on one behind the catalogue's back, and ``heal`` knows its own.
+None names a hidden object, so that a dump of them can be restored anywhere (docs/decisions/0007).
 Must not know: SQLAlchemy, sessions. Start reading at ``create_relation``.
 """
 
@@ -31,8 +32,8 @@ from pgstream.names import quote_always as q
 from pgstream.names import quote_literal
 
 DROPPED = "pgstream: being dropped"
-_UNREADABLE = f"""
-CREATE OR REPLACE FUNCTION {STATE}.unreadable(kind text, name text) RETURNS SETOF boolean
+_UNREADABLE = """
+CREATE OR REPLACE FUNCTION pg_catalog.pgstream_unreadable(kind text, name text) RETURNS tsvector
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog AS $$
 BEGIN
     RAISE EXCEPTION '% "%" cannot be read as a table', kind, name USING
@@ -44,9 +45,14 @@ _LEDGER = f"""
 CREATE TABLE IF NOT EXISTS {STATE}.ledger (
     query uuid PRIMARY KEY, sink text NOT NULL DEFAULT '', batch bigint NOT NULL, attempt integer NOT NULL)"""
 
+_GUARDED = (
+    "SELECT FROM pg_database, aclexplode(datacl) WHERE datname = current_database()"
+    f" AND grantee = (SELECT oid FROM pg_roles WHERE rolname = '{WORKER}')"
+)
 
-def state_table(relation_id: str) -> str:
-    """The state table of a materialized view, in schema ``pgstream_state`` of its database."""
+
+def staging_stem(relation_id: str) -> str:
+    """What a view's staging tables in the hidden schema are named after."""
     return "v_" + relation_id.replace("-", "")
 
 
@@ -80,16 +86,26 @@ async def furnish_database(conn: Connection, name: str) -> None:
     """Make the hidden schema and what stands in it, in one transaction; run again it changes nothing."""
     if (await (await conn.execute(f"SELECT to_regclass('{STATE}.ledger')")).fetchone()) != (None,):
         return
-    if await others(conn):
+    # A guarded database is ours: restored from a dump, which leaves the hidden schema out.
+    guarded = await (await conn.execute(_GUARDED)).fetchone()
+    if not guarded and await others(conn):
         raise DuplicateDatabase(name=name, detail="PostgreSQL has a database of this name that is not pgstream's.")
     async with conn.transaction():
         await run(
             conn,
+            # PostgreSQL keeps names that begin with pg_ for itself, unless told otherwise.
+            "SET LOCAL allow_system_table_mods = on",
             f"CREATE SCHEMA IF NOT EXISTS {STATE} AUTHORIZATION {WORKER}",
+            "SET LOCAL allow_system_table_mods = off",
             _UNREADABLE,
             _LEDGER,
             f"ALTER TABLE {STATE}.ledger OWNER TO {WORKER}",
         )
+
+
+async def make_unreadable(conn: Connection) -> None:
+    """The function behind streams and changelogs, in every database; all of them may call it."""
+    await run(conn, _UNREADABLE)
 
 
 async def others(conn: Connection) -> list[str]:
@@ -97,7 +113,7 @@ async def others(conn: Connection) -> list[str]:
     found = await conn.execute(
         "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND n.nspname !~ '^pg_'"
-        f" AND n.nspname NOT IN ('information_schema', '{STATE}') ORDER BY 1 LIMIT 5"
+        " AND n.nspname <> 'information_schema' ORDER BY 1 LIMIT 5"
     )
     return [r[0] for r in await found.fetchall()]
 
@@ -155,6 +171,7 @@ async def ensure_schema(conn: Connection, schema: str, owner: str) -> None:
         f"CREATE SCHEMA IF NOT EXISTS {q(schema)}",
         f"REVOKE ALL ON SCHEMA {q(schema)} FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA {q(schema)} TO {q(owner)}",
+        f"GRANT USAGE ON SCHEMA {q(schema)} TO {WORKER}",
     )
 
 
@@ -178,29 +195,32 @@ async def drop_schema(conn: Connection, schema: str) -> None:
 
 def _unreadable_view(record: RelationRecord) -> list[str]:
     columns = ", ".join(f"NULL::{c.type.pg} AS {q(c.name)}" for c in record.columns)
-    call = f"{STATE}.unreadable({quote_literal(record.label)}, {quote_literal(str(record.full))})"
-    return [f"CREATE VIEW {_qualified(record)} AS SELECT {columns} FROM {call}"]
+    call = f"SELECT pgstream_unreadable({quote_literal(record.label)}, {quote_literal(str(record.full))})"
+    # ts_stat runs a text as SQL when it is read: the view depends on nothing that PostgreSQL does not have itself.
+    return [
+        f"CREATE VIEW {_qualified(record)} AS SELECT {columns} FROM pg_catalog.ts_stat({quote_literal(call)})",
+        f"ALTER VIEW {_qualified(record)} OWNER TO {WORKER}",
+    ]
 
 
-def _state_and_view(record: RelationRecord) -> list[str]:
-    table = state_table(record.id)
+def _table(record: RelationRecord) -> list[str]:
     columns = ", ".join(f"{q(c.name)} {c.type.pg}" for c in record.columns)
-    made = [f"CREATE TABLE IF NOT EXISTS {STATE}.{q(table)} ({columns})"]
+    made = [f"CREATE TABLE {_qualified(record)} ({columns})", f"ALTER TABLE {_qualified(record)} OWNER TO {WORKER}"]
     if record.mode == "upsert":
-        # No key means one row at most: the unique index is over a constant.
+        # No key means one row at most: the unique index is over a constant. A key may hold a NULL, which no primary
+        # key allows.
         key = ", ".join(q(k) for k in record.primary_key) or "(true)"
-        made.append(
-            f"CREATE UNIQUE INDEX IF NOT EXISTS {q(table + '_key')} ON {STATE}.{q(table)} ({key}) NULLS NOT DISTINCT"
-        )
-    made.append(f"ALTER TABLE {STATE}.{q(table)} OWNER TO {WORKER}")
+        made.append(f"CREATE UNIQUE INDEX ON {_qualified(record)} ({key}) NULLS NOT DISTINCT")
     if record.query is not None:
         made.append(
             f"INSERT INTO {STATE}.ledger (query, batch, attempt) VALUES ({quote_literal(record.query)}, -1, 0)"
             " ON CONFLICT DO NOTHING"
         )
-    names = ", ".join(q(c.name) for c in record.columns)
-    made.append(f"CREATE VIEW {_qualified(record)} AS SELECT {names} FROM {STATE}.{q(table)}")
     return made
+
+
+def _kind(record: RelationRecord) -> str:
+    return "TABLE" if record.kind == "materialized_view" else "VIEW"
 
 
 def _qualified(record: RelationRecord) -> str:
@@ -212,16 +232,19 @@ def _comment(record: RelationRecord) -> str:
     return record.description or f"{record.label}{where}"
 
 
+def shown(record: RelationRecord) -> list[str]:
+    """Its comment, and the right of its owner to read it."""
+    return [
+        f"COMMENT ON {_kind(record)} {_qualified(record)} IS {quote_literal(_comment(record))}",
+        f"GRANT SELECT ON {_qualified(record)} TO {q(record.owner)}",
+    ]
+
+
 async def create_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
     """Make everything that stands for a relation, inside the caller's transaction."""
-    made = _state_and_view(record) if record.kind == "materialized_view" else _unreadable_view(record)
+    made = _table(record) if record.kind == "materialized_view" else _unreadable_view(record)
     try:
-        await run(
-            conn,
-            *made,
-            f"COMMENT ON VIEW {_qualified(record)} IS {quote_literal(_comment(record))}",
-            f"GRANT SELECT ON {_qualified(record)} TO {q(record.owner)}",
-        )
+        await run(conn, *made, *shown(record))
     except (pg.DuplicateTable, pg.DuplicateObject):
         raise DuplicateRelation(
             name=str(record.full), at=at, detail="It is a table, view or type of PostgreSQL itself."
@@ -249,9 +272,8 @@ async def drop_staging(conn: Connection, relation_id: str) -> None:
 async def drop_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
     """Remove what stands for a relation, inside the caller's transaction; a client's own view over it refuses."""
     try:
-        await run(conn, f"DROP VIEW IF EXISTS {_qualified(record)}")
+        await run(conn, f"DROP {_kind(record)} IF EXISTS {_qualified(record)}")
         if record.kind == "materialized_view":
-            await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(state_table(record.id))}")
             await drop_staging(conn, record.id)
         if record.query is not None:
             await conn.execute(f"DELETE FROM {STATE}.ledger WHERE query = %s::uuid".encode(), [record.query])

@@ -255,9 +255,9 @@ class Catalog:
             await session.execute(text("SET LOCAL synchronous_commit = off"))
             await queries.record_progress(session, progress)
 
-    def state_table(self, relation_id: str) -> str:
-        """Name of a materialized view's state table in schema ``pgstream_state`` of its database."""
-        return objects.state_table(relation_id)
+    def staging_stem(self, relation_id: str) -> str:
+        """What the staging tables of a materialized view are named after."""
+        return objects.staging_stem(relation_id)
 
     def worker_url(self, database: str) -> str:
         """libpq URL over TCP for the worker's own PostgreSQL role; holds a password."""

@@ -131,7 +131,7 @@ Node = Source | Filter | Project | Aggregate | IntervalJoin | Union
 
 
 class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
-    """Materialized view: rows go to table ``pgstream_state."<table>"`` of database ``database``.
+    """Materialized view: rows go to the table ``relation`` of database ``database``; staging is named after ``table``.
 
     ``mode`` append: every row is kept. upsert: one row per ``key`` (output column names; empty: a single row).
     """

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession
 
 from pgstream.engine.channel import Fault, Start
-from pgstream.names import quote_always
+from pgstream.names import FullName, quote_always
 from pgstream.planner.plan import KafkaSink, Plan, ResultSink, ViewSink, load, sources
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
@@ -118,10 +118,11 @@ class RunningQuery:
                 return common | {"type": "result", "limit": sink.limit}
 
     def _view(self, sink: ViewSink) -> dict[str, Any]:
+        full = FullName.read(sink.relation)
         staging = f"{sink.table.replace('v_', 's_', 1)}_{self.start.attempt}"
         return {"type": "view", "mode": sink.mode, "key": sink.key, **jdbc(self.start.databases[sink.database]),
-                "table": f"pgstream_state.{quote_always(sink.table)}",
-                "staging": f"pgstream_state.{quote_always(staging)}"}  # fmt: skip
+                "table": ".".join(quote_always(p) for p in full.path[1:]),
+                "staging": f"pg_pgstream.{quote_always(staging)}"}  # fmt: skip
 
     def _kafka(self, sink: KafkaSink, compiled: Compiled) -> dict[str, Any]:
         access = self.start.stores[sink.store]

@@ -172,7 +172,7 @@ class CreateMaterializedViewAs(CreateAs):
                     hint="Columns of a materialized view have primitive types; take the fields out with -> or [].",
                 )
         relation = _relation(ctx, full, columns, kind=self.kind, d=None, key=planned.key)
-        table = ctx.catalog.state_table(relation.id)
+        table = ctx.catalog.staging_stem(relation.id)
         key = list(planned.key) if planned.mode == "upsert" else []
         sink = ViewSink(str(full), full.database, table, planned.mode, key)
         plan = continuous.plan(planned.root, sink, columns, options)

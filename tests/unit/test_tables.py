@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pgstream import config, errors, types
+from pgstream.names import FullName
 from pgstream.planner import plan
 
 ROOT = Path(__file__).parents[2]
@@ -88,3 +89,9 @@ def test_generated_pages_are_current() -> None:
         [sys.executable, ROOT / "docs/generate.py", "--check"], capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "docs are current", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", [("main", "public", "counts"), ('a "b"', "Ünï.x", "s.t"), ("1", '"', "$")])
+def test_full_names_are_read_as_they_were_written(path: tuple[str, str, str]) -> None:
+    full = FullName(*path)
+    assert FullName.read(str(full)) == full

@@ -130,10 +130,10 @@ object ViewSink {
   }
 }
 
-/** The row of `pgstream_state.ledger` that says which batch of a query is in, and which attempt may write. */
+/** The row of `pg_pgstream.ledger` that says which batch of a query is in, and which attempt may write. */
 class Ledger(c: Connection, query: String, attempt: Int) {
   def isNew(batch: Long): Boolean = {
-    val s = c.prepareStatement("SELECT batch, attempt FROM pgstream_state.ledger WHERE query = ?::uuid FOR UPDATE")
+    val s = c.prepareStatement("SELECT batch, attempt FROM pg_pgstream.ledger WHERE query = ?::uuid FOR UPDATE")
     try {
       s.setString(1, query)
       val r = s.executeQuery()
@@ -149,13 +149,13 @@ class Ledger(c: Connection, query: String, attempt: Int) {
   }
 
   private def insert(): Unit = {
-    val s = c.prepareStatement("INSERT INTO pgstream_state.ledger (query, batch, attempt) VALUES (?::uuid, -1, ?)")
+    val s = c.prepareStatement("INSERT INTO pg_pgstream.ledger (query, batch, attempt) VALUES (?::uuid, -1, ?)")
     try { s.setString(1, query); s.setInt(2, attempt); s.executeUpdate() }
     finally s.close()
   }
 
   def advance(batch: Long): Unit = {
-    val s = c.prepareStatement("UPDATE pgstream_state.ledger SET batch = ?, attempt = ? WHERE query = ?::uuid")
+    val s = c.prepareStatement("UPDATE pg_pgstream.ledger SET batch = ?, attempt = ? WHERE query = ?::uuid")
     try { s.setLong(1, batch); s.setInt(2, attempt); s.setString(3, query); s.executeUpdate() }
     finally s.close()
   }

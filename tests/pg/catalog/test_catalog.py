@@ -101,7 +101,7 @@ async def test_users_cannot_reach_the_control_database_or_the_hidden_schema(cata
     with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
         ask("SELECT 1", database="pgstream_control")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        ask("SELECT * FROM pgstream_state.ledger")
+        ask("SELECT * FROM pg_pgstream.ledger")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         ask("DROP SCHEMA public")
 
@@ -227,15 +227,14 @@ async def test_upsert_view_has_one_row_a_key(catalog: Catalog, postgres, ask) ->
     recorded = await catalog.create_query(query("counts"), made)
     relation = catalog.snapshot.relations["main", "public", "counts"]
     assert (relation.mode, relation.primary_key, relation.query) == ("upsert", ("userid",), recorded.id)
-    table = f'pgstream_state."{catalog.state_table(made.id)}"'
     assert ask("SELECT * FROM counts") == []
     with psycopg.connect(catalog.worker_url("main"), autocommit=True) as worker:
-        worker.execute(f"INSERT INTO {table} VALUES (NULL, 1), ('u', 2)")
+        worker.execute("INSERT INTO counts VALUES (NULL, 1), ('u', 2)")
         with pytest.raises(psycopg.errors.UniqueViolation):
-            worker.execute(f"INSERT INTO {table} VALUES (NULL, 1)")
-        worker.execute("CREATE UNLOGGED TABLE pgstream_state.staging (i int)")
-        worker.execute("DROP TABLE pgstream_state.staging")
-        assert worker.execute("SELECT query::text, batch, attempt FROM pgstream_state.ledger").fetchall() == [
+            worker.execute("INSERT INTO counts VALUES (NULL, 1)")
+        worker.execute("CREATE UNLOGGED TABLE pg_pgstream.staging (i int)")
+        worker.execute("DROP TABLE pg_pgstream.staging")
+        assert worker.execute("SELECT query::text, batch, attempt FROM pg_pgstream.ledger").fetchall() == [
             (recorded.id, -1, 0)
         ]
     assert ask("SELECT * FROM counts ORDER BY n") == [[None, 1], ["u", 2]]
@@ -248,9 +247,9 @@ async def test_keyless_view_has_one_row_and_append_view_many(catalog: Catalog) -
     await catalog.create_query(query("one", key=()), one)
     await catalog.create_query(query("many", mode="append", key=()), many)
     with psycopg.connect(catalog.worker_url("main"), autocommit=True) as worker:
-        worker.execute(f"INSERT INTO pgstream_state.{catalog.state_table(many.id)} VALUES ('u', 1), ('u', 1)")
+        worker.execute("INSERT INTO many VALUES ('u', 1), ('u', 1)")
         with pytest.raises(psycopg.errors.UniqueViolation):
-            worker.execute(f"INSERT INTO pgstream_state.{catalog.state_table(one.id)} VALUES ('u', 1), ('v', 1)")
+            worker.execute("INSERT INTO one VALUES ('u', 1), ('v', 1)")
 
 
 async def test_query_and_relation_are_made_together_or_not_at_all(catalog: Catalog, ask) -> None:
@@ -262,9 +261,7 @@ async def test_query_and_relation_are_made_together_or_not_at_all(catalog: Catal
     await catalog.discard_query(made.id)
     assert await catalog.queries(include_ended=True) == []
     assert not catalog.snapshot.relations
-    assert ask(
-        "SELECT count(*) FROM pg_class WHERE relname LIKE 'v\\_%' AND relnamespace = 'pgstream_state'::regnamespace"
-    ) == [[0]]
+    assert ask("SELECT to_regclass('other')") == [[None]]
 
 
 async def test_relations_of_live_queries_stay(catalog: Catalog) -> None:
@@ -313,7 +310,7 @@ async def test_databases_and_schemas(catalog: Catalog, ask) -> None:
     for name in ("pgstream_control", "postgres", "pg_x"):
         with pytest.raises(ReservedName):
             await catalog.create_database(name, "sysadmin")
-    for name in ("pgstream_state", "pg_x", "information_schema"):
+    for name in ("pgstream_state", "pg_pgstream", "information_schema"):
         with pytest.raises(ReservedName):
             await catalog.create_schema("Second", name, "sysadmin")
     with pytest.raises(UndefinedDatabase):
@@ -384,9 +381,8 @@ async def test_crash_between_the_two_heals(catalog: Catalog, reopen, ask) -> Non
     await catalog.create_query(query("counts"), made)
     await catalog.create_relation(stream("gone"))
     await catalog.create_query(query("left", sources=()), view("left"))
-    table = f'pgstream_state."{catalog.state_table(made.id)}"'
-    ask(f"INSERT INTO {table} VALUES ('u', 1)", user=None)
-    ask("DROP VIEW counts; DROP VIEW pageviews", user=None)
+    ask("INSERT INTO counts VALUES ('u', 1)", user=None)
+    ask("CREATE TABLE pg_pgstream.s_1_1 (i int); DROP VIEW pageviews", user=None)
     ask("DELETE FROM relations WHERE name IN ('gone', 'left')", user=None, database="pgstream_control")
     ask("CREATE TABLE mine (i int); CREATE VIEW my_view AS SELECT * FROM mine")
     again = await reopen()
@@ -396,8 +392,8 @@ async def test_crash_between_the_two_heals(catalog: Catalog, reopen, ask) -> Non
     assert ask("SELECT to_regclass('gone'), to_regclass('left'), to_regclass('my_view')::text") == [
         [None, None, "my_view"]
     ]
-    tables = ask("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'pgstream_state'::regnamespace")
-    assert sorted(tables) == [["ledger"], [catalog.state_table(made.id)]]
+    tables = ask("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'pg_pgstream'::regnamespace")
+    assert sorted(tables) == [["ledger"]]
     await again.close()
 
 

@@ -120,21 +120,22 @@ class Environment(msgspec.Struct):
             return cursor.fetchall() if cursor.description else []
 
     def prepare(self) -> None:
-        """The state schema, as the catalogue makes it."""
-        self.sql("""CREATE SCHEMA IF NOT EXISTS pgstream_state;
-            CREATE TABLE IF NOT EXISTS pgstream_state.ledger (query uuid, sink text NOT NULL DEFAULT '', batch bigint,
+        """The hidden schema, as the catalogue makes it."""
+        self.sql("""SET allow_system_table_mods = on;
+            CREATE SCHEMA IF NOT EXISTS pg_pgstream;
+            CREATE TABLE IF NOT EXISTS pg_pgstream.ledger (query uuid, sink text NOT NULL DEFAULT '', batch bigint,
                 attempt int, PRIMARY KEY (query))""")
 
     def view(self, name: str, columns: str, key: list[str] | None = None) -> str:
-        """A view's state table; its name."""
+        """A view's table; its name."""
         table = f"v_{name}"
-        self.sql(f'CREATE TABLE pgstream_state."{table}" ({columns})')
+        self.sql(f'CREATE TABLE "{table}" ({columns})')
         if key:
-            self.sql(f'CREATE UNIQUE INDEX ON pgstream_state."{table}" ({", ".join(key)}) NULLS NOT DISTINCT')
+            self.sql(f'CREATE UNIQUE INDEX ON "{table}" ({", ".join(key)}) NULLS NOT DISTINCT')
         return table
 
     def rows(self, table: str, order: str = "1") -> list[Any]:
-        return self.sql(f'SELECT * FROM pgstream_state."{table}" ORDER BY {order}')
+        return self.sql(f'SELECT * FROM "{table}" ORDER BY {order}')
 
 
 def source(entity: str, columns: str, **kw: Any) -> p.Source:
