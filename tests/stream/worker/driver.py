@@ -138,6 +138,11 @@ class Environment(msgspec.Struct):
         return self.sql(f'SELECT * FROM "{table}" ORDER BY {order}')
 
 
+def into(view: str, mode: str, key: list[str] | None = None) -> p.ViewSink:
+    """The sink that writes what ``Environment.view`` made."""
+    return p.ViewSink(f"main.public.{view}", "main", view, mode, key or [])
+
+
 def source(entity: str, columns: str, **kw: Any) -> p.Source:
     """A source over JSON; ``columns``: ``name TYPE, …``; event time from ``ts`` when there is one."""
     parsed = [p.Column(*c.strip().split(" ", 1)) for c in columns.split(", ")]

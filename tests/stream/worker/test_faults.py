@@ -15,7 +15,7 @@ import pytest
 from pgstream.engine import channel as ch
 from pgstream.planner import plan as p
 from tests.server import Kafka, within
-from tests.stream.worker.driver import Environment, WorkerProcess, project, source
+from tests.stream.worker.driver import Environment, WorkerProcess, into, project, source
 
 pytestmark = pytest.mark.stream
 COLUMNS = "id BIGINT, o STRUCT<x INTEGER>"
@@ -49,7 +49,7 @@ def test_bad_record_ends_the_query_after_what_came_before(
 ) -> None:
     bad_records(kafka, topic)
     view = env.view(uuid.uuid4().hex, "id bigint")
-    plan = p.Plan(project(source(topic, COLUMNS), "id"), p.ViewSink(f"main.public.{view}", "main", view, "append"))
+    plan = p.Plan(project(source(topic, COLUMNS), "id"), into(view, "append"))
     query = worker.start(plan, env)
     fault = worker.wait(ch.Ended, query=query).fault
     assert fault is not None
@@ -72,7 +72,7 @@ def test_bad_record_is_skipped_and_counted(
     kafka.topic(topic + "_bad")
     view = env.view(uuid.uuid4().hex, "id bigint")
     src = source(topic, COLUMNS, on_bad_record=mode, bad_record_topic=topic + "_bad")
-    query = worker.start(p.Plan(project(src, "id"), p.ViewSink(f"main.public.{view}", "main", view, "append")), env)
+    query = worker.start(p.Plan(project(src, "id"), into(view, "append")), env)
     within(60, lambda: env.rows(view) == [(0,), (1,), (2,), (4,)])
     assert worker.until(lambda e: isinstance(e, ch.Progress) and e.query == query).bad_records == 1
     if mode == "log":
@@ -83,14 +83,14 @@ def test_bad_record_is_skipped_and_counted(
 def test_missing_topic_is_a_store_fault(worker: WorkerProcess, env: Environment) -> None:
     view = env.view(uuid.uuid4().hex, "id bigint")
     name = f"missing_{uuid.uuid4().hex[:6]}"
-    query = worker.start(p.Plan(source(name, "id BIGINT"), p.ViewSink(f"main.public.{view}", "main", view, "append")), env)
+    query = worker.start(p.Plan(source(name, "id BIGINT"), into(view, "append")), env)
     fault = worker.wait(ch.Ended, query=query).fault
     assert fault is not None and (fault.kind, fault.sqlstate) == ("store", "42704")
 
 
 def test_an_older_attempt_is_fenced(worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str) -> None:
     view = env.view(uuid.uuid4().hex, "id bigint")
-    plan = p.Plan(source(topic, "id BIGINT"), p.ViewSink(f"main.public.{view}", "main", view, "append"))
+    plan = p.Plan(source(topic, "id BIGINT"), into(view, "append"))
     kafka.produce(topic, [(None, '{"id": 1}')])
     query = worker.start(plan, env)
     within(60, lambda: env.rows(view) == [(1,)])
@@ -111,7 +111,7 @@ def test_killed_worker_resumes_exactly(
     view = env.view(uuid.uuid4().hex, "k bigint, n bigint, s bigint", ["k"])
     src = source(topic, "id BIGINT, k BIGINT", options={"max.records.per.batch": "700"})
     counts = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("n", "count(1)"), p.Expr("s", "sum(`id`)")])
-    plans = [p.Plan(counts, p.ViewSink(f"main.public.{view}", "main", view, "upsert", ["k"])),
+    plans = [p.Plan(counts, into(view, "upsert", ["k"])),
              p.Plan(src, p.KafkaSink("r", "k", out, "append", "json", ["id", "k"], "json", ["k"]))]  # fmt: skip
     rows = [(str(i % keys), json.dumps({"id": i, "k": i % keys})) for i in range(total)]
     kafka.produce(topic, rows)

@@ -11,7 +11,7 @@ import pytest
 from pgstream.engine import channel as ch
 from pgstream.planner import plan as p
 from tests.server import Kafka, within
-from tests.stream.worker.driver import Environment, WorkerProcess, project, source
+from tests.stream.worker.driver import Environment, WorkerProcess, into, project, source
 
 pytestmark = pytest.mark.stream
 BASE = 1_700_000_000_000
@@ -48,7 +48,7 @@ def test_tumbling_view_counts_each_window_once(
     )
     src = source(topic, "k VARCHAR, ts BIGINT", watermark=True)
     window = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("n", "count(1)")], p.Window("tumble", 10_000, 10_000))
-    query = worker.start(p.Plan(window, p.ViewSink(f"main.public.{view}", "main", view, "upsert", ["k", "window_start"])), env)
+    query = worker.start(p.Plan(window, into(view, "upsert", ["k", "window_start"])), env)
     within(60, lambda: sum(r[1] for r in env.rows(view)) == 40)
     assert [r[1] for r in env.rows(view, "window_start")] == [10, 10, 10, 10], "windows are aligned to the epoch"
     kafka.produce(topic, records([{"k": "a", "ts": BASE}]))  # later than the watermark allows: dropped and counted
@@ -82,7 +82,7 @@ def test_group_by_with_having_removes_keys(worker: WorkerProcess, env: Environme
     view = env.view(uuid.uuid4().hex, "k text, s bigint", ["k"])
     src = source(topic, "k VARCHAR, v BIGINT")
     groups = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("s", "sum(`v`)")])
-    plan = p.Plan(p.Filter(groups, p.Expr("", "`s` > 0")), p.ViewSink(f"main.public.{view}", "main", view, "upsert", ["k"]))
+    plan = p.Plan(p.Filter(groups, p.Expr("", "`s` > 0")), into(view, "upsert", ["k"]))
     kafka.produce(topic, records([{"k": "a", "v": 1}, {"k": "b", "v": 2}, {"k": None, "v": 7}]))
     query = worker.start(plan, env)
     within(60, lambda: sorted(env.rows(view), key=str) == [("a", 1), ("b", 2), (None, 7)])
@@ -97,7 +97,10 @@ def test_changelog_keeps_the_last_row_of_a_key(
     view = env.view(uuid.uuid4().hex, "id bigint, name text", ["id"])
     src = source(topic, "id BIGINT, name VARCHAR", kind="changelog", primary_key=["id"], key_format="json",
                  key_type="STRUCT<id BIGINT>")  # fmt: skip
-    plan = p.Plan(p.Filter(src, p.Expr("", "`name` <> 'hidden'")), p.ViewSink(f"main.public.{view}", "main", view, "upsert", ["id"]))
+    plan = p.Plan(
+        p.Filter(src, p.Expr("", "`name` <> 'hidden'")),
+        into(view, "upsert", ["id"]),
+    )
     key = '{"id": %d}'
     rows = [(key % i, json.dumps({"id": i, "name": f"old{i}"})) for i in range(4)]
     rows += [(key % i, json.dumps({"id": i, "name": f"new{i}"})) for i in range(4)]
@@ -123,7 +126,7 @@ def test_interval_join(  # noqa: PLR0917
     b = source(right, "id BIGINT, ts BIGINT", watermark=True)
     joined = p.IntervalJoin(a, b, how, 10_000, p.Expr("", "`id`"), p.Expr("", "`id`"), "a", "b")
     view = env.view(uuid.uuid4().hex, "a bigint, b bigint")
-    plan = p.Plan(project(joined, "a = `a.id`", "b = `b.id`"), p.ViewSink(f"main.public.{view}", "main", view, "append"))
+    plan = p.Plan(project(joined, "a = `a.id`", "b = `b.id`"), into(view, "append"))
     query = worker.start(plan, env)
     kafka.produce(topic, records(left_rows))
     kafka.produce(right, records(right_rows))
