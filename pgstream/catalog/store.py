@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -275,3 +276,8 @@ class Catalog:
         async with self._reading() as session:
             found: str | None = await session.scalar(text(postgres.VERIFIER), {"user": user, "worker": postgres.WORKER})
             return found
+
+    @property
+    def mock_secret(self) -> bytes:
+        """From which the SCRAM salts of users that do not exist are made: the same at every start and server."""
+        return hmac.digest(self._worker_password.encode(), b"pgstream mock authentication", "sha256")

@@ -1,23 +1,27 @@
 """The listening socket and what its sessions share.
 
-Owns: the sessions there are, their cancel keys, the connection limit, the end of them all.
-Must not know: messages. Start reading at ``Listener``.
+Owns: the sessions there are, their cancel keys, the connection limits, the end of them all.
+Must not know: messages. Start reading at ``Listener``: it accepts clients from ``open`` on, and they are told that the
+server is starting until ``begin`` gives what serves them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import socket
 import ssl
 from typing import TYPE_CHECKING
 
 import structlog
 
 from pgstream.config import Config
-from pgstream.errors import ConfigurationError, ShuttingDown
+from pgstream.errors import ConfigurationError, ShuttingDown, TooManyConnections
+from pgstream.server import proxy
+from pgstream.server.cancel import CancelKeys
 from pgstream.server.connect import Address
 from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
+from pgstream.server.refusals import Refusals
 from pgstream.server.session import ClientSession
 
 if TYPE_CHECKING:
@@ -31,34 +35,59 @@ log = structlog.get_logger(__name__)
 class Listener:
     """Accepts clients. ``address`` is PostgreSQL's; ``tls`` the context and its channel binding."""
 
-    def __init__(
-        self,
-        *,
-        config: Config,
-        catalog: Catalog,
-        engine: Engine,
-        address: Address,
-        language: Language,
-        tls: tuple[ssl.SSLContext, bytes] | None = None,
-    ) -> None:
-        self.config, self.catalog, self.engine = config, catalog, engine
-        self.address, self.language = address, language
+    catalog: Catalog
+    engine: Engine
+    address: Address
+    language: Language
+
+    def __init__(self, config: Config, tls: tuple[ssl.SSLContext, bytes] | None = None) -> None:
+        self.config, self.tls = config, tls
         self.executor: Executor = Here()
-        self.tls = tls[0] if tls else None
-        self.binding = tls[1] if tls else None
-        self.secret = secrets.token_bytes(32)
+        self.proxies = proxy.networks(config.proxy_protocol_from)
         self.sessions: set[ClientSession] = set()
-        self.keys: dict[tuple[int, bytes], ClientSession] = {}
-        self.ending = False
+        self.starting: dict[ClientSession, None] = {}
+        """Those not yet authenticated, oldest first."""
+        self.admitted: set[ClientSession] = set()
+        self.keys: CancelKeys[ClientSession] = CancelKeys()
+        self.refusals = Refusals()
+        self.ready = self.ending = False
         self._server: asyncio.Server | None = None
+
+    def begin(self, *, catalog: Catalog, engine: Engine, address: Address, language: Language) -> None:
+        """From now on clients are served."""
+        self.catalog, self.engine, self.address, self.language = catalog, engine, address, language
+        self.ready = True
 
     @property
     def snapshot(self) -> Snapshot:
         return self.catalog.snapshot
 
-    @property
-    def full(self) -> bool:
-        return len(self.keys) >= self.config.max_connections
+    def arrived(self, session: ClientSession) -> None:
+        """A connection was made. Of those that do not get on with it, the oldest makes room."""
+        self.sessions.add(session)
+        self.starting[session] = None
+        if len(self.starting) > self.config.max_starting:
+            oldest = next(iter(self.starting))
+            del self.starting[oldest]
+            self.refusals.say("too many connections that are not yet authenticated", oldest.address)
+            oldest.end()
+
+    def check_room(self) -> None:
+        """Errors: TooManyConnections."""
+        if len(self.admitted) >= self.config.max_connections:
+            raise TooManyConnections()
+
+    def admit(self, session: ClientSession) -> None:
+        """An authenticated client takes its place. Errors: TooManyConnections."""
+        self.check_room()
+        self.starting.pop(session, None)
+        self.admitted.add(session)
+
+    def gone(self, session: ClientSession) -> None:
+        """A connection was lost, or never came to be a session. May be called twice."""
+        self.sessions.discard(session)
+        self.starting.pop(session, None)
+        self.admitted.discard(session)
 
     async def verifier(self, user: str) -> str | None:
         return await self.catalog.verifier(user)
@@ -70,19 +99,41 @@ class Listener:
         try:
             self._server = await loop.create_server(lambda: ClientSession(self), host, port, backlog=512)
         except OSError as e:
-            raise ConfigurationError(what=f'could not listen on "{self.config.listen}": {e.strerror}') from None
+            raise ConfigurationError(
+                what=f'could not listen on "{self.config.listen}": {(e.strerror or str(e)).lower()}',
+                hint="Stop what listens there, or choose another HOST:PORT with --listen; port 0 picks a free one.",
+            ) from None
+        for listening in self._server.sockets:
+            self._keep_alive(listening)
         return host, self._server.sockets[0].getsockname()[1]
 
+    def _keep_alive(self, listening: socket.socket) -> None:
+        """Probe idle clients, so that those whose host is gone do not stay. Accepted sockets inherit this."""
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        config = self.config
+        for option, value in (
+            ("TCP_KEEPIDLE", config.tcp_keepalives_idle_s),
+            ("TCP_KEEPINTVL", config.tcp_keepalives_interval_s),
+            ("TCP_KEEPCNT", config.tcp_keepalives_count),
+        ):
+            if value and hasattr(socket, option):
+                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
     async def cancel(self, pid: int, key: bytes) -> None:
-        session = self.keys.get((pid, key))
-        if session is not None:
+        """End what the session of this key runs; a wrong key does nothing, and nobody is told."""
+        session = self.keys.find(pid, key)
+        if session is None:
+            self.refusals.say("wrong key in cancel request", "")
+        else:
             await session.cancel()
 
     async def close(self) -> None:
         """Refuse new clients; end idle sessions now and busy ones after the grace."""
+        if self._server is None:
+            return
         self.ending = True
-        if self._server is not None:
-            self._server.close()
+        self._server.close()
+        self._server = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.shutdown_grace_s
         while self.sessions:
@@ -93,4 +144,5 @@ class Listener:
             if late and loop.time() >= deadline + 2:
                 break  # a client that takes no bytes; the process ends it
             await asyncio.sleep(0.02)
+        self.refusals.flush()
         log.info("sessions ended")

@@ -56,15 +56,16 @@ async def serve(config: Config) -> None:
 async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
     """Open every part; ``stack`` closes what was opened, last first."""
     from pgstream.catalog.store import Catalog
-    from pgstream.embedded.check import CHECKS
     from pgstream.embedded.postgres import open_postgres
     from pgstream.engine.engine import Engine
 
-    # Before anything is made: the first user's password is told only once.
-    CHECKS["listen"](config)
+    # Before anything is made: the first user's password is told only once. Clients that come early are told so.
+    listener = Listener(config, tls=open_tls(config, config.data_dir, make=False))
+    host, port = await listener.open()
+    stack.push_async_callback(listener.close)
     postgres = await open_postgres(config)
     stack.push_async_callback(postgres.stop)
-    tls = open_tls(config, config.data_dir)
+    listener.tls = open_tls(config, config.data_dir)
     catalog = await Catalog.open(config, postgres.url, config.data_dir)
     stack.push_async_callback(catalog.close)
     if catalog.generated_password is not None:
@@ -72,15 +73,9 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
     engine = Engine(config, catalog)
     stack.push_async_callback(engine.stop)
     await engine.start()
-    listener = Listener(
-        config=config,
-        catalog=catalog,
-        engine=engine,
-        address=Address(postgres.host, postgres.port),
-        language=Language.ours(),
-        tls=tls,
+    listener.begin(
+        catalog=catalog, engine=engine, address=Address(postgres.host, postgres.port), language=Language.ours()
     )
-    host, port = await listener.open()
     _settle_memory()
     print(ready_line(config, host, port), flush=True)  # noqa: T201
     log.info("ready", host=host, port=port)

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from pgstream.errors import ActiveTransaction, PgStreamError, ProtocolViolation, RelayedError
+from pgstream.errors import (
+    ActiveTransaction,
+    AuthenticationTimeout,
+    PgStreamError,
+    ProtocolViolation,
+    RelayedError,
+)
 from pgstream.server import startup
 from pgstream.server.backend import Backend, discard
 from pgstream.server.connect import open_backend
@@ -25,6 +31,7 @@ from pgstream.server.flight import BLOCK, IDLE, Flight
 from pgstream.server.inbound import Inbound
 from pgstream.server.run import Runner, as_error
 from pgstream.server.search_path import SearchPath
+from pgstream.server.tls import ALPN
 from pgstream.statements.base import Session
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend
@@ -39,7 +46,8 @@ INBOX_LIMIT = 1 << 20
 """Bytes that a client may send ahead while a statement of ours runs, before its socket is no longer read."""
 WRITE_LIMIT = 1 << 20
 """Bytes that wait for a slow client before what feeds it is stopped."""
-STARTUP_TIMEOUT_S = 60
+STARTUP_INBOX = 1 << 16
+"""The same before a client is known."""
 
 
 class ClientSession(asyncio.Protocol):
@@ -52,11 +60,13 @@ class ClientSession(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
+        self.address = ""  # of the client, behind a load balancer too
         self.binding: bytes | None = None
+        self.minor = -1  # of protocol 3, once the start-up packet has come
         self.runner = Runner(self)
         self.extended = Extended(self)
         self.inbound = Inbound(self)
-        self.key: tuple[int, bytes] | None = None
+        self.pid = 0  # as the client knows it
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
         """The transport's own: a method between costs each relayed chunk a call."""
         self._greeted: startup.Greeted | None = None
@@ -76,12 +86,17 @@ class ClientSession(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are not subclasses
         self._transport.set_write_buffer_limits(high=WRITE_LIMIT)
         self.write = self._transport.write
-        self.listener.sessions.add(self)
+        peer = self._transport.get_extra_info("peername")
+        self.address = peer[0] if peer else ""
+        self.listener.arrived(self)
         self.begin(self._start())
 
     def data_received(self, data: bytes) -> None:
         if self._framer is not None:
             self._framer.feed(data)
+            if len(self._framer) > STARTUP_INBOX:
+                self._full = True
+                self.pause_reading()
             if self._arrived is not None and not self._arrived.done():
                 self._arrived.set_result(None)
             return
@@ -105,9 +120,8 @@ class ClientSession(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed, self.write = True, discard
-        self.listener.sessions.discard(self)
-        if self.key is not None:
-            self.listener.keys.pop(self.key, None)
+        self.listener.gone(self)
+        self.listener.keys.forget(self, self.pid)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         if self._task is not None:
@@ -154,32 +168,73 @@ class ClientSession(asyncio.Protocol):
         """A whole message during start-up."""
         assert self._framer is not None
         while (message := self._framer.next()) is None:
-            self._arrived = asyncio.get_running_loop().create_future()
-            await self._arrived
+            await self._more()
         if message[0] == 0 and len(message[1]) >= 4 and message[1][:2] == b"\0\3":
             self._framer.typed()
         return message
 
-    async def start_tls(self, context: ssl.SSLContext) -> None:
+    async def peek_bytes(self, n: int) -> bytes:
+        """The next ``n`` bytes, which stay: to tell what a connection begins with."""
+        assert self._framer is not None
+        while len(self._framer) < n:
+            await self._more()
+        return self._framer.peek(n)
+
+    async def next_bytes(self, n: int) -> bytes:
+        """The next ``n`` bytes, before the first message."""
+        await self.peek_bytes(n)
+        assert self._framer is not None
+        return self._framer.take(n)
+
+    async def _more(self) -> None:
+        self._arrived = asyncio.get_running_loop().create_future()
+        await self._arrived
+
+    async def start_tls(self, tls: tuple[ssl.SSLContext, bytes]) -> None:
         """Answer an SSLRequest with yes and become a TLS server."""
         assert self._framer is not None and self._transport is not None
-        if self._framer.rest():
+        if len(self._framer):
             # Bytes sent before the handshake would be believed to have come through TLS.
             raise ProtocolViolation(what="received unencrypted data after SSL request")
         self._transport.write(b"S")
-        loop = asyncio.get_running_loop()
-        transport = await loop.start_tls(self._transport, self, context, server_side=True)
+        await self._become_tls(tls, b"")
+
+    async def start_direct_tls(self, tls: tuple[ssl.SSLContext, bytes]) -> None:
+        """Become a TLS server for a client that began with its handshake."""
+        assert self._framer is not None
+        await self._become_tls(tls, self._framer.rest())
+        layer = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        if layer is None or layer.selected_alpn_protocol() != ALPN:
+            raise ProtocolViolation(
+                what="received direct SSL connection request without ALPN protocol negotiation extension"
+            )
+
+    async def _become_tls(self, tls: tuple[ssl.SSLContext, bytes], begun: bytes) -> None:
+        context, binding = tls
+        plain = self._transport
+        assert plain is not None
+        handshake = asyncio.get_running_loop().start_tls(plain, self, context, server_side=True)
+        try:
+            if begun:
+                plain.pause_reading()  # what comes next goes to the TLS layer, after what we have
+                transport, _ = await asyncio.gather(handshake, _hand_over(self, plain, begun))
+            else:
+                transport = await handshake
+        except BaseException:
+            plain.abort()
+            # Before the end of the handshake nobody tells us of a lost connection.
+            self.listener.gone(self)
+            raise
         if transport is None:
             raise ConnectionResetError
-        self._transport = transport
-        self.write = transport.write
+        self._transport, self.write = transport, transport.write
         transport.set_write_buffer_limits(high=WRITE_LIMIT)
-        self.binding = self.listener.binding
+        self.binding = binding
 
     @property
     def is_busy(self) -> bool:
         """A statement runs. Idle in a transaction block is not busy."""
-        return self._task is not None or (self._greeted is not None and not self.flight.caught_up)
+        return self._greeted is not None and (self._task is not None or not self.flight.caught_up)
 
     async def cancel(self) -> None:
         """A CancelRequest came for this session. Ends when it has been delivered, as a client may rely on it."""
@@ -264,32 +319,39 @@ class ClientSession(asyncio.Protocol):
     # Start and end
 
     async def _start(self) -> None:
+        greeted: startup.Greeted | None = None
         try:
-            async with asyncio.timeout(STARTUP_TIMEOUT_S):
-                self._greeted = await startup.greet(self, self.listener)
+            async with asyncio.timeout(self.listener.config.authentication_timeout_s):
+                greeted = await startup.greet(self, self.listener)
         except TimeoutError:
-            self.end()
+            self._refuse(AuthenticationTimeout())
             return
-        except (ConnectionError, ssl.SSLError):
+        except (ConnectionError, ssl.SSLError) as e:
+            self.listener.refusals.say(f"could not start TLS: {e}", self.address)
             self.end()
             return
         except Exception as e:  # the session's edge
-            self.end(as_error(e))
+            self._refuse(as_error(e))
             return
-        greeted = self._greeted
         if greeted is None or self._closed:
             if greeted is not None:
                 greeted.backend.close()
             self.end()
             return
+        self._greeted = greeted
         self.context = Session(user=greeted.user, database=greeted.database)
         self.path = SearchPath(greeted.parameters)
         self._attach(greeted.backend)
-        self.key = (greeted.backend.pid, startup.new_key())
-        self.listener.keys[self.key] = self
-        self.write(messages.backend_key_data(*self.key) + messages.ready_for_query(IDLE))
+        self.pid = greeted.backend.pid
+        key = self.listener.keys.issue(self, self.pid, self.minor)
+        self.write(messages.backend_key_data(self.pid, key) + messages.ready_for_query(IDLE))
         assert self._framer is not None
         self.inbound.waiting, self._framer = self._framer.rest(), None
+
+    def _refuse(self, e: PgStreamError) -> None:
+        """Start-up failed. Whoever did not even send a start-up packet gets no answer to a time-out."""
+        self.listener.refusals.note(e, self.address)
+        self.end(None if isinstance(e, AuthenticationTimeout) and self.minor < 0 else e)
 
     def _attach(self, backend: Backend) -> None:
         self.backend, self.flight = backend, backend.flight
@@ -325,3 +387,17 @@ class ClientSession(asyncio.Protocol):
             await work
         except Exception as e:  # the session's edge: nobody waits for it
             as_error(e)
+
+
+async def _hand_over(session: ClientSession, plain: asyncio.Transport, begun: bytes) -> None:
+    """Give bytes that were read already to the TLS layer that ``start_tls`` is putting on a transport."""
+    if plain.get_protocol() is session:
+        return  # it failed
+    await asyncio.sleep(0)  # it is connected in the next turn of the loop, which comes before anything is read
+    layer = cast(asyncio.BufferedProtocol, plain.get_protocol())
+    while begun:
+        room = memoryview(layer.get_buffer(len(begun)))
+        part = begun[: len(room)]
+        room[: len(part)] = part
+        layer.buffer_updated(len(part))
+        begun = begun[len(part) :]

@@ -7,7 +7,6 @@ Must not know: statements, relay. Start reading at ``greet``.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,8 +17,9 @@ from pgstream.errors import (
     ProtocolViolation,
     RelayedError,
     ShuttingDown,
-    TooManyConnections,
+    StartingUp,
 )
+from pgstream.server import proxy
 from pgstream.server.backend import Backend
 from pgstream.server.connect import open_backend
 from pgstream.wire import backend, frontend, scram
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from pgstream.server.listener import Listener
     from pgstream.server.session import ClientSession
 
-PASSWORD = ord("p")
+MINOR = 2
+"""The newest minor version of protocol 3 that we speak: 3.2 knows longer cancel keys."""
+TLS_HANDSHAKE = b"\x16"
+_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +48,19 @@ class Greeted:
 
 async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     """Take a client from its first byte to the point where ReadyForQuery is due. Errors are FATAL for the client."""
+    await _through_proxy(client, listener)
     startup = await _first_packet(client, listener)
     if startup is None:
         return None
-    if listener.ending:
-        raise ShuttingDown()
-    if listener.full:
-        raise TooManyConnections()
     _negotiate(client, startup)
     user = startup.parameters.get("user", "")
     if not user:
         raise AuthorizationRefused(what="no PostgreSQL user name specified in startup packet")
+    _check_replication(startup.parameters.get("replication"))
+    _check_open(listener)
     database = startup.parameters.get("database") or user
     keys = await _authenticate(client, listener, user)
+    listener.admit(client)
     client.write(backend.AUTHENTICATION_OK)
     check_database(database, listener.snapshot)
     parameters = {k: v for k, v in startup.parameters.items() if not k.startswith("_pq_.")}
@@ -68,14 +71,54 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     return Greeted(user, database, parameters, keys, connection)
 
 
+def _check_open(listener: Listener) -> None:
+    """Whether clients are served now. Errors: StartingUp, ShuttingDown, TooManyConnections."""
+    if listener.ending:
+        raise ShuttingDown()
+    if not listener.ready:
+        raise StartingUp()
+    listener.check_room()
+
+
+def _check_replication(asked: str | None) -> None:
+    """PostgreSQL's words of this parameter; what they ask for would show changes of hidden tables."""
+    if asked is None or asked.lower() in _FALSE:
+        return
+    if asked.lower() not in (*_TRUE, "database"):
+        raise RelayedError(
+            code="22023",
+            text=f'invalid value for parameter "replication": "{asked}"',
+            hint='Valid values are: "false", 0, "true", 1, "database".',
+            severity="FATAL",
+        )
+    raise RelayedError(
+        code="0A000",
+        text="replication connections are not supported",
+        hint="Read changes with a SELECT on a changelog, or connect to the PostgreSQL behind pgstream itself.",
+        severity="FATAL",
+    )
+
+
 def check_database(database: str, snapshot: Snapshot) -> None:
     """Only databases of the catalogue exist for clients: not the control database, ``postgres`` or the templates."""
     if database not in snapshot.databases:
         raise RelayedError(code="3D000", text=f'database "{database}" does not exist', severity="FATAL")
 
 
+async def _through_proxy(client: ClientSession, listener: Listener) -> None:
+    """Read the header of a load balancer that must send one, for the client's own address."""
+    if proxy.is_from(client.address, listener.proxies):
+        head = await client.next_bytes(proxy.HEAD)
+        rest = await client.next_bytes(proxy.rest(head))
+        client.address = proxy.decode(head, rest) or client.address
+
+
 async def _first_packet(client: ClientSession, listener: Listener) -> frontend.Startup | None:
-    secured = refused = False
+    """The StartupMessage, after what may come before it; None when the connection is over."""
+    asked: set[type] = set()
+    if listener.tls is not None and await client.peek_bytes(1) == TLS_HANDSHAKE:
+        await client.start_direct_tls(listener.tls)
+        asked.update((frontend.SSLRequest, frontend.GSSENCRequest))
     while True:
         _, payload = await client.next_message()
         packet = frontend.decode_startup(payload)
@@ -86,35 +129,37 @@ async def _first_packet(client: ClientSession, listener: Listener) -> frontend.S
             if packet.major != 3:
                 raise RelayedError(
                     code="0A000",
-                    text=f"unsupported frontend protocol {packet.major}.{packet.minor}: server supports 3.0",
+                    text=f"unsupported frontend protocol {packet.major}.{packet.minor}: "
+                    f"server supports 3.0 to 3.{MINOR}",
                     severity="FATAL",
                 )
             return packet
-        if isinstance(packet, frontend.SSLRequest) and listener.tls is not None and not secured:
-            await client.start_tls(listener.tls)
-            secured = True
-        elif refused and secured:
+        if type(packet) in asked:
             raise ProtocolViolation(what="repeated encryption request")
+        asked.add(type(packet))
+        if isinstance(packet, frontend.SSLRequest) and listener.tls is not None:
+            asked.add(frontend.GSSENCRequest)
+            await client.start_tls(listener.tls)
         else:
-            refused = True
             client.write(b"N")
 
 
 def _negotiate(client: ClientSession, startup: frontend.Startup) -> None:
+    """Agree on a minor version; what we do not know is named, and the client goes on without it."""
+    client.minor = min(startup.minor, MINOR)
     unknown = [name for name in startup.parameters if name.startswith("_pq_.")]
-    if startup.minor > 0 or unknown:
-        client.write(backend.negotiate_protocol_version(0, unknown))
+    if startup.minor > MINOR or unknown:
+        client.write(backend.negotiate_protocol_version(client.minor, unknown))
 
 
 async def _authenticate(client: ClientSession, listener: Listener, user: str) -> scram.Keys:
-    """SCRAM with the verifier that PostgreSQL keeps. An unknown user looks like a wrong password."""
+    """SCRAM with the verifier that PostgreSQL keeps. Without one the same is said, and no password fits."""
     text = await listener.verifier(user)
-    verifier = scram.Verifier.parse(text) if text else scram.Verifier.mock(user, listener.secret)
+    verifier = scram.Verifier.parse(text) if text else None
     if verifier is None:
-        raise AuthorizationRefused(
-            what=f'user "{user}" has no SCRAM-SHA-256 password',
-            hint="Set the password again while password_encryption is scram-sha-256.",
-        )
+        verifier = scram.Verifier.mock(user, listener.catalog.mock_secret)
+        if text:
+            listener.refusals.say(f'user "{user}" has no SCRAM-SHA-256 password', client.address)
     exchange = scram.ServerExchange(verifier, binding=client.binding)
     client.write(backend.authentication_sasl(exchange.mechanisms))
     initial = frontend.decode_sasl_initial(await _password_message(client))
@@ -127,12 +172,5 @@ async def _authenticate(client: ClientSession, listener: Listener, user: str) ->
 
 
 async def _password_message(client: ClientSession) -> bytes:
-    kind, payload = await client.next_message()
-    if kind != PASSWORD:
-        raise ProtocolViolation(what=f"expected SASL response, got message type {kind}")
+    _, payload = await client.next_message()
     return payload
-
-
-def new_key() -> bytes:
-    """A cancel key of protocol 3.0: four random bytes."""
-    return secrets.token_bytes(4)

@@ -14,13 +14,20 @@ from pathlib import Path
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError
 
+ALPN = "postgresql"
 
-def open_tls(config: Config, data_dir: Path) -> tuple[ssl.SSLContext, bytes] | None:
-    """The context and its ``tls-server-end-point`` binding; None when TLS is off. Errors: ConfigurationError."""
+
+def open_tls(config: Config, data_dir: Path, *, make: bool = True) -> tuple[ssl.SSLContext, bytes] | None:
+    """The context and its ``tls-server-end-point`` binding; None when TLS is off. Errors: ConfigurationError.
+
+    Without ``make`` it is None as well when ``tls=auto`` has no certificate yet.
+    """
     if config.tls == "off":
         return None
     if config.tls == "auto":
         certificate, key = data_dir / "server.crt", data_dir / "server.key"
+        if not make and not certificate.exists():
+            return None
         if not (certificate.exists() and key.exists()):
             _make(certificate, key, config.host_port[0])
     elif config.tls == "on":
@@ -31,6 +38,7 @@ def open_tls(config: Config, data_dir: Path) -> tuple[ssl.SSLContext, bytes] | N
         raise ConfigurationError(what=f'setting "tls" must be off, auto or on, not "{config.tls}"')
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([ALPN])
     try:
         context.load_cert_chain(certificate, key)
         return context, _binding(certificate.read_bytes())

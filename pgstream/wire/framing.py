@@ -18,6 +18,10 @@ MESSAGE_LIMIT = 0x3FFFFFFF
 SMALL_LIMIT = 10_000
 """PostgreSQL's limit of the messages that are never large (PQ_SMALL_MESSAGE_LIMIT)."""
 
+SASL_LIMIT = 1024
+"""PostgreSQL's PG_MAX_SASL_MESSAGE_LENGTH: nobody is known yet, so nobody may send much."""
+SASL = ord("p")
+
 LARGE = frozenset(b"QPBFd")
 """Types of client messages that may be large."""
 KNOWN = frozenset(b"QPBDECSHXFdcfp")
@@ -35,19 +39,43 @@ def check_client_header(kind: int, length: int) -> None:
         raise ProtocolViolation(what="invalid message length")
 
 
+def check_sasl_header(kind: int, length: int) -> None:
+    """The same before a client is authenticated: only answers to our SASL messages, and short ones."""
+    if kind != SASL:
+        raise ProtocolViolation(what=f"expected SASL response, got message type {kind}")
+    if length < 4 or length > SASL_LIMIT:
+        raise ProtocolViolation(what="invalid message length")
+
+
 class Framer:
     """Cuts a client's byte stream into ``(type, payload)``; a start-up packet has type 0."""
 
     def __init__(self, *, startup: bool = False) -> None:
         self._buffer = bytearray()
         self._startup = startup
+        self._check = check_client_header
+
+    def __len__(self) -> int:
+        """Bytes that wait."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
+    def peek(self, n: int) -> bytes:
+        """The first ``n`` bytes that wait, or as many as there are."""
+        return bytes(self._buffer[:n])
+
+    def take(self, n: int) -> bytes:
+        """Take ``n`` bytes that are no message: what comes before the protocol begins."""
+        taken = bytes(self._buffer[:n])
+        del self._buffer[:n]
+        return taken
+
     def typed(self) -> None:
-        """From now on messages have a type byte: the start-up packet has been read."""
+        """From now on messages have a type byte and are SASL: the start-up packet has been read."""
         self._startup = False
+        self._check = check_sasl_header
 
     def next(self) -> tuple[int, bytes] | None:
         """The next whole message, or None until more bytes come. Errors: ProtocolViolation at a bad header."""
@@ -63,7 +91,7 @@ class Framer:
                 return None
             kind, length = header(buffer)
             skip = 1
-            check_client_header(kind, length)
+            self._check(kind, length)
         end = length + skip
         if len(buffer) < end:
             return None

@@ -163,6 +163,7 @@ def parse(text: str, kind: type[Statement]) -> Statement:
 class Verifiers:
     """The door's view of the catalogue: verifiers and an empty snapshot."""
 
+    mock_secret = b"mock"
     snapshot = Snapshot(databases={n: DatabaseRecord(n, "alice") for n in ("main", "other", "nowhere")})
 
     def __init__(self, postgres: Postgres) -> None:
@@ -211,14 +212,14 @@ class Door:
         await self.postgres.stop()
 
     def _listener(self, config: Config) -> Listener:
-        return Listener(
-            config=config,
+        listener = Listener(config, tls=open_tls(config, config.data_dir))
+        listener.begin(
             catalog=Verifiers(self.postgres),  # type: ignore[arg-type]
             engine=None,  # type: ignore[arg-type]
             address=Address(self.postgres.host, self.postgres.port),
             language=Language(recognize, sniff.split, parse, sniff.head),
-            tls=open_tls(config, config.data_dir),
         )
+        return listener
 
     async def _make_user(self) -> None:
         async with await psycopg.AsyncConnection.connect(self.postgres.url("postgres"), autocommit=True) as conn:

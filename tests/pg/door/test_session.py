@@ -13,7 +13,6 @@ import psycopg
 import pytest
 
 from pgstream.errors import ConfigurationError
-from pgstream.server import session
 from pgstream.server.tls import open_tls
 from pgstream.wire import frontend
 from tests.pg.door import double
@@ -144,8 +143,8 @@ def test_shutdown(door):
 class Raw:
     """A client that speaks bytes."""
 
-    def __init__(self, door):
-        self.socket = socket.create_connection(("127.0.0.1", door.port), 10)
+    def __init__(self, door, port=None):
+        self.socket = socket.create_connection(("127.0.0.1", port or door.port), 10)
 
     def closes(self) -> bytes:
         out = b""
@@ -155,11 +154,12 @@ class Raw:
         return out
 
 
-def test_protocol_3_2_is_negotiated_down(door):
+@pytest.mark.parametrize(("asked", "agreed"), [(0, 0), (1, 1), (2, 2), (3, 2), (9999, 2)])
+def test_protocol_versions_are_negotiated(door, asked, agreed):
     raw = Raw(door)
-    raw.socket.sendall(frontend.encode_startup({"user": "alice", "_pq_.new": "1"}, protocol=0x00030002))
+    raw.socket.sendall(frontend.encode_startup({"user": "alice", "_pq_.new": "1"}, protocol=0x00030000 + asked))
     answer = raw.socket.recv(1000)
-    assert answer[:1] == b"v" and struct.unpack(">I", answer[5:9])[0] == 0x00030000
+    assert answer[:1] == b"v" and struct.unpack(">I", answer[5:9])[0] == 0x00030000 + agreed
     assert b"_pq_.new\0" in answer
     raw.socket.close()
 
@@ -199,9 +199,9 @@ def test_only_databases_of_the_catalogue(door, name):
         psycopg.connect(door.url, dbname=name)
 
 
-def test_slow_start_is_ended(door, monkeypatch):
-    monkeypatch.setattr(session, "STARTUP_TIMEOUT_S", 0.3)
-    raw = Raw(door)
+def test_slow_start_is_ended(door):
+    listener, port = door.second(authentication_timeout_s=0.3)
+    raw = Raw(door, port)
     packet = frontend.encode_startup({"user": "alice", "database": "main"})
     began = time.monotonic()
     with contextlib.suppress(OSError):
@@ -209,6 +209,7 @@ def test_slow_start_is_ended(door, monkeypatch):
             raw.socket.sendall(packet[n : n + 1])
             time.sleep(0.03)  # the slowness is what is tested
     assert raw.closes() == b"" and time.monotonic() - began < 10
+    door.run(listener.close())
 
 
 def test_tls_request_twice(door):
