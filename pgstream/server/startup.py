@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MINOR = 2
 """The newest minor version of protocol 3 that we speak: 3.2 knows longer cancel keys."""
 TLS_HANDSHAKE = b"\x16"
+MAINTENANCE = "postgres"
+"""The database that tools connect to when none is named: psql -l, createdb, pgAdmin. It holds nothing of ours."""
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
@@ -100,8 +102,8 @@ def _check_replication(asked: str | None) -> None:
 
 
 def check_database(database: str, snapshot: Snapshot) -> None:
-    """Only databases of the catalogue exist for clients: not the control database, ``postgres`` or the templates."""
-    if database not in snapshot.databases:
+    """Databases of the catalogue exist for clients, and PostgreSQL's own; not the control database or the templates."""
+    if database not in snapshot.databases and database != MAINTENANCE:
         raise RelayedError(code="3D000", text=f'database "{database}" does not exist', severity="FATAL")
 
 

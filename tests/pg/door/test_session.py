@@ -193,10 +193,15 @@ def test_disconnect_during_startup(door):
     until(lambda: len(door.listener.sessions) <= before)
 
 
-@pytest.mark.parametrize("name", ["postgres", "template1", "template0", "nothing"])
+@pytest.mark.parametrize("name", ["template1", "template0", "pgstream_control", "nothing"])
 def test_only_databases_of_the_catalogue(door, name):
     with pytest.raises(psycopg.OperationalError, match=f'database "{name}" does not exist'):
         psycopg.connect(door.url, dbname=name)
+
+
+def test_the_database_that_tools_connect_to_first(door):
+    with psycopg.connect(door.url, dbname="postgres") as conn:
+        assert conn.execute("SELECT current_database()").fetchone() == ("postgres",)
 
 
 def test_slow_start_is_ended(door):
