@@ -166,6 +166,8 @@ def main(sessions: int = 1000, processes: int = 2, seconds: float = 5, **given: 
     with settings(given), peers() as ports:
         root = next(p.pid for p in psutil.Process().children() if "pgstream" in p.cmdline())
         print("settings:", " ".join(f"{name}={value}" for name, value in given.items()), flush=True)
+        idle_sessions(ports["pgstream"], root, sessions, used=False)
+        idle_sessions(ports["pgstream"], root, sessions, used=True)
         print(f"hashing alone: {rate(_hash, 0, processes, seconds):.0f} keys/s by {processes} processes", flush=True)
         for name, port in ports.items():
             full = rate(_connect, port, processes, seconds)
@@ -174,8 +176,6 @@ def main(sessions: int = 1000, processes: int = 2, seconds: float = 5, **given: 
                 continue
             spared = rate(_connect, port, processes, seconds, learn_keys(port))
             print(f"{name:10} {full:6.0f} connects/s with hashing, {spared:6.0f} with known keys", flush=True)
-        idle_sessions(ports["pgstream"], root, sessions, used=False)
-        idle_sessions(ports["pgstream"], root, sessions, used=True)
 
 
 if __name__ == "__main__":

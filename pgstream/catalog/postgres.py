@@ -26,11 +26,19 @@ BUILT_IN = {
     "securityadmin": ("useradmin",),
     "orgadmin": ("sysadmin", "securityadmin"),
 }
-# The SCRAM verifier of a user who may come through the front door; never of a superuser or of the worker.
-VERIFIER = (
-    "SELECT rolpassword FROM pg_authid WHERE rolname = :user AND rolcanlogin AND NOT rolsuper AND rolname <> :worker"
-    " AND (rolvaliduntil IS NULL OR rolvaliduntil > now())"
-)
+# What decides whether a user may come in through the front door; one row, or none for an unknown user.
+# ``verifier``: PostgreSQL's, never of a superuser or of the worker. ``sure``: nothing that PostgreSQL looks at when a
+# connection begins would refuse this one. ``mark`` changes when anything does that a connection takes from its begin:
+# role, database, their settings, the configuration files.
+ADMISSION = """
+SELECT CASE WHEN a.rolcanlogin AND NOT a.rolsuper AND a.rolname <> %(worker)s
+            AND (a.rolvaliduntil IS NULL OR a.rolvaliduntil > now()) THEN a.rolpassword END AS verifier,
+    a.rolconnlimit = -1 AND d.datallowconn AND d.datconnlimit = -1 AND has_database_privilege(a.oid, d.oid, 'CONNECT')
+        IS TRUE AS sure,
+    concat_ws(' ', a.oid, a.xmin, d.oid, d.xmin, pg_postmaster_start_time(), pg_conf_load_time(),
+        (SELECT string_agg(concat_ws(',', s.xmin, s.setdatabase, s.setrole), ';' ORDER BY s.setdatabase, s.setrole)
+         FROM pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, a.oid))) AS mark
+FROM pg_authid a LEFT JOIN pg_database d ON d.datname = %(database)s WHERE a.rolname = %(user)s"""
 log = structlog.get_logger(__name__)
 
 Connection = psycopg.AsyncConnection[Any]

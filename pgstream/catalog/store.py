@@ -271,12 +271,6 @@ class Catalog:
 
     # Users
 
-    async def verifier(self, user: str) -> str | None:
-        """The SCRAM verifier that PostgreSQL keeps for a user; None when the user may not come in."""
-        async with self._reading() as session:
-            found: str | None = await session.scalar(text(postgres.VERIFIER), {"user": user, "worker": postgres.WORKER})
-            return found
-
     @property
     def mock_secret(self) -> bytes:
         """From which the SCRAM salts of users that do not exist are made: the same at every start and server."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from pgstream.errors import RelayedError
 from pgstream.server import shapes
-from pgstream.server.flight import ANSWERS, QUERY, Flight
+from pgstream.server.flight import ANSWERS, IDLE, QUERY, Flight
 from pgstream.server.runs import Runs
 from pgstream.wire import backend, frontend
 from pgstream.wire.framing import header
@@ -54,6 +54,7 @@ class Backend(asyncio.Protocol):
         self.flight = Flight()
         self.client: ClientSession | None = None
         self.pid, self.key = 0, b""
+        self.canceled = False
         self.encoding = "UTF8"  # of the client, as PostgreSQL names it
         self.closed = asyncio.get_running_loop().create_future()
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
@@ -225,6 +226,17 @@ class Backend(asyncio.Protocol):
         self._taker = taker
         if taker is None and self.client is not None:
             self._give_back()
+
+    @property
+    def at_rest(self) -> bool:
+        """Idle, whole and owed nothing: what comes next is asked for by whoever has the connection then.
+
+        Not after a cancel request, which may still be on its way and meet another statement.
+        """
+        flight = self.flight
+        owed = flight.pending or flight.open or flight.failed or flight.copying or flight.status != IDLE
+        begun = self._head or self._skip or self._taken or self._taker is not None
+        return not (owed or begun or self.canceled or self.closed.done())
 
     async def query(self, text: str, each: Taker) -> RelayedError | None:
         """Run ``text`` in the simple protocol; ``each`` gets all messages but ReadyForQuery. Gives its error."""

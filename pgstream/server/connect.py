@@ -48,6 +48,13 @@ class Address:
         await protocol.closed
 
 
+def unreachable(e: Exception) -> RelayedError:
+    """The error of a session that PostgreSQL could not be reached for."""
+    return RelayedError(
+        code="57P03", text=f"could not connect to PostgreSQL: {e}", severity="FATAL", hint="Try again shortly."
+    )
+
+
 class _Cancel(asyncio.Protocol):
     """A connection that carries one CancelRequest and is closed by PostgreSQL."""
 
@@ -127,9 +134,7 @@ async def open_backend(
         start.done.result()
     except (OSError, TimeoutError) as e:
         backend.close()
-        raise RelayedError(
-            code="57P03", text=f"could not connect to PostgreSQL: {e}", severity="FATAL", hint="Try again shortly."
-        ) from None
+        raise unreachable(e) from None
     except BaseException:
         backend.close()
         raise

@@ -38,6 +38,11 @@ class Inbound:
         self._passing = 0  # rest of a relayed message whose begin has been relayed
         self._skipping = False  # after an error of ours, to the next Sync
 
+    @property
+    def whole(self) -> bool:
+        """Whether PostgreSQL was sent whole messages only."""
+        return not (self._passing or self._skipping)
+
     def pump(self, data: bytes | bytearray) -> None:
         """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
         # Runs for every chunk of every client: locals, and no calls on the common path.

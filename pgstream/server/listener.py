@@ -17,11 +17,13 @@ import structlog
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError, ShuttingDown, TooManyConnections
 from pgstream.server import proxy
+from pgstream.server.admission import Admissions
 from pgstream.server.cancel import CancelKeys
 from pgstream.server.connect import Address
 from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
 from pgstream.server.refusals import Refusals
+from pgstream.server.reuse import Backends
 from pgstream.server.session import ClientSession
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Listener:
     catalog: Catalog
     engine: Engine
     address: Address
+    admissions: Admissions
+    backends: Backends
     language: Language
 
     def __init__(self, config: Config, tls: tuple[ssl.SSLContext, bytes] | None = None) -> None:
@@ -53,9 +57,12 @@ class Listener:
         self.ready = self.ending = False
         self._server: asyncio.Server | None = None
 
-    def begin(self, *, catalog: Catalog, engine: Engine, address: Address, language: Language) -> None:
+    def begin(
+        self, *, catalog: Catalog, engine: Engine, address: Address, admissions: Admissions, language: Language
+    ) -> None:
         """From now on clients are served."""
         self.catalog, self.engine, self.address, self.language = catalog, engine, address, language
+        self.admissions, self.backends = admissions, Backends(self.config, address)
         self.ready = True
 
     @property
@@ -88,9 +95,6 @@ class Listener:
         self.sessions.discard(session)
         self.starting.pop(session, None)
         self.admitted.discard(session)
-
-    async def verifier(self, user: str) -> str | None:
-        return await self.catalog.verifier(user)
 
     async def open(self) -> tuple[str, int]:
         """Begin to accept; gives host and port. Errors: ConfigurationError."""
@@ -144,5 +148,8 @@ class Listener:
             if late and loop.time() >= deadline + 2:
                 break  # a client that takes no bytes; the process ends it
             await asyncio.sleep(0.02)
+        if self.ready:
+            self.backends.close()
+            await self.admissions.close()
         self.refusals.flush()
         log.info("sessions ended")

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import structlog
 
 from pgstream.config import Config
+from pgstream.server.admission import Admissions
 from pgstream.server.connect import Address
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
@@ -74,7 +75,11 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
     stack.push_async_callback(engine.stop)
     await engine.start()
     listener.begin(
-        catalog=catalog, engine=engine, address=Address(postgres.host, postgres.port), language=Language.ours()
+        catalog=catalog,
+        engine=engine,
+        address=Address(postgres.host, postgres.port),
+        admissions=Admissions(catalog.control_url),
+        language=Language.ours(),
     )
     _settle_memory()
     print(ready_line(config, host, port), flush=True)  # noqa: T201

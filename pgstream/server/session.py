@@ -70,6 +70,8 @@ class ClientSession(asyncio.Protocol):
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
         """The transport's own: a method between costs each relayed chunk a call."""
         self._greeted: startup.Greeted | None = None
+        self._attached = False  # to a backend: ``backend`` and ``flight`` are there
+        self._moved = False  # to another database than that of its start
         self._transport: asyncio.Transport | None = None
         self._framer: Framer | None = Framer(startup=True)
         self._arrived: asyncio.Future[None] | None = None
@@ -99,6 +101,8 @@ class ClientSession(asyncio.Protocol):
                 self.pause_reading()
             if self._arrived is not None and not self._arrived.done():
                 self._arrived.set_result(None)
+            elif self._greeted is not None and self._task is None:
+                self._first_message(data)
             return
         if self.inbound.waiting:
             if not isinstance(self.inbound.waiting, bytearray):
@@ -126,9 +130,9 @@ class ClientSession(asyncio.Protocol):
             self._drained.set_result(None)
         if self._task is not None:
             self._task.cancel()
-        if self._greeted is not None:
-            self.backend.client = None
-            self.backend.close()
+        if self._attached and self._greeted is not None:
+            as_begun = self._task is None and self.inbound.whole and not self._moved
+            self.listener.backends.leave(self.backend, self._greeted.given if as_begun else None)
             self.spawn(self._close_portals(self._task))
 
     async def _close_portals(self, running: asyncio.Task[None] | None) -> None:
@@ -140,14 +144,14 @@ class ClientSession(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
-        if self._greeted is not None:
+        if self._attached:
             self.backend.pause_reading()
 
     def resume_writing(self) -> None:
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._drained = None
-        if self._greeted is not None:
+        if self._attached:
             self.backend.resume_reading()
 
     # What the others of this package use
@@ -234,13 +238,14 @@ class ClientSession(asyncio.Protocol):
     @property
     def is_busy(self) -> bool:
         """A statement runs. Idle in a transaction block is not busy."""
-        return self._greeted is not None and (self._task is not None or not self.flight.caught_up)
+        return self._greeted is not None and (self._task is not None or (self._attached and not self.flight.caught_up))
 
     async def cancel(self) -> None:
         """A CancelRequest came for this session. Ends when it has been delivered, as a client may rely on it."""
         if self.runner.is_running:
             self.runner.cancel()
-        elif self._greeted is not None and not self.flight.caught_up:
+        elif self._attached and not self.flight.caught_up:
+            self.backend.canceled = True
             await self.listener.address.cancel(self.backend.pid, self.backend.key)
 
     def end(self, e: PgStreamError | None = None) -> None:
@@ -257,7 +262,7 @@ class ClientSession(asyncio.Protocol):
             self.end()
 
     def backend_lost(self, backend: Backend) -> None:
-        if self._greeted is not None and backend is self.backend:
+        if self._attached and backend is self.backend:
             self.end()
 
     def backend_ready(self, status: int) -> None:
@@ -301,10 +306,11 @@ class ClientSession(asyncio.Protocol):
         assert self._greeted is not None
         if self.flight.status != IDLE:
             raise ActiveTransaction(what="USE DATABASE")
-        parameters = {**self._greeted.parameters, "database": name}
+        given = self._greeted.given
+        parameters = {**given.parameters, "database": name}
         try:
             startup.check_database(name, self.listener.snapshot)
-            backend, greeting = await open_backend(self.listener.address, parameters, self._greeted.keys)
+            backend, greeting = await open_backend(self.listener.address, parameters, given.keys)
         except RelayedError as e:
             e.severity = "ERROR"  # type: ignore[misc]  # fatal for the new connection, not for this session
             raise
@@ -312,6 +318,7 @@ class ClientSession(asyncio.Protocol):
         old.client = None
         old.close()
         self._attach(backend)
+        self._moved = True
         for message in greeting:
             self.write(message)
         self.context.database, self.context.schema = name, "public"
@@ -334,19 +341,40 @@ class ClientSession(asyncio.Protocol):
             self._refuse(as_error(e))
             return
         if greeted is None or self._closed:
-            if greeted is not None:
-                greeted.backend.close()
+            if greeted is not None and greeted.backend is not None:
+                self.listener.backends.leave(greeted.backend, None)
             self.end()
             return
         self._greeted = greeted
         self.context = Session(user=greeted.user, database=greeted.database)
-        self.path = SearchPath(greeted.parameters)
-        self._attach(greeted.backend)
-        self.pid = greeted.backend.pid
+        self.path = SearchPath(greeted.given.parameters)
+        self.pid = greeted.backend.pid if greeted.backend is not None else startup.new_pid()
         key = self.listener.keys.issue(self, self.pid, self.minor)
         self.write(messages.backend_key_data(self.pid, key) + messages.ready_for_query(IDLE))
+        if greeted.backend is not None:
+            self._attach(greeted.backend)
+            self._begin_relay()
+
+    def _begin_relay(self) -> None:
         assert self._framer is not None
         self.inbound.waiting, self._framer = self._framer.rest(), None
+
+    def _first_message(self, data: bytes) -> None:
+        """A session whose backend could wait has something to ask."""
+        if data == frontend.TERMINATE:
+            self.end()
+        elif data:
+            self.begin(self._finish_start())
+
+    async def _finish_start(self) -> None:
+        assert self._greeted is not None
+        backend, changed = await self.listener.backends.finish(self._greeted.given, self._greeted.greeting)
+        if self._closed:
+            self.listener.backends.leave(backend, None)
+            return
+        self._attach(backend)
+        self.write(b"".join(changed))
+        self._begin_relay()
 
     def _refuse(self, e: PgStreamError) -> None:
         """Start-up failed. Whoever did not even send a start-up packet gets no answer to a time-out."""
@@ -354,7 +382,7 @@ class ClientSession(asyncio.Protocol):
         self.end(None if isinstance(e, AuthenticationTimeout) and self.minor < 0 else e)
 
     def _attach(self, backend: Backend) -> None:
-        self.backend, self.flight = backend, backend.flight
+        self.backend, self.flight, self._attached = backend, backend.flight, True
         backend.client = self
         backend.take(None)
 
@@ -369,13 +397,16 @@ class ClientSession(asyncio.Protocol):
         if (e := task.exception()) is not None:
             self.end(as_error(e))
             return
-        if self._framer is None:
-            if self._full:
-                self._full = False
-                self.resume_reading()
-            data, self.inbound.waiting = bytes(self.inbound.waiting), b""
-            if data:
-                self.data_received(data)
+        if self._framer is not None:
+            if self._greeted is not None:
+                self._first_message(self._framer.held)
+            return
+        if self._full:
+            self._full = False
+            self.resume_reading()
+        data, self.inbound.waiting = bytes(self.inbound.waiting), b""
+        if data:
+            self.data_received(data)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(self._logged(work))

@@ -7,7 +7,8 @@ Must not know: statements, relay. Start reading at ``greet``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from pgstream.errors import (
 )
 from pgstream.server import proxy
 from pgstream.server.backend import Backend
-from pgstream.server.connect import open_backend
+from pgstream.server.reuse import Pass
 from pgstream.wire import backend, frontend, scram
 
 if TYPE_CHECKING:
@@ -39,13 +40,13 @@ _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """Who the client is, and the backend that is theirs."""
+    """Who the client is, what it was told, and the backend that is theirs; None: it is opened at the first message."""
 
     user: str
     database: str
-    parameters: Mapping[str, str]
-    keys: scram.Keys
-    backend: Backend
+    given: Pass
+    backend: Backend | None
+    greeting: Sequence[bytes]
 
 
 async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
@@ -61,16 +62,17 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     _check_replication(startup.parameters.get("replication"))
     _check_open(listener)
     database = startup.parameters.get("database") or user
-    keys = await _authenticate(client, listener, user)
+    admission = await listener.admissions.ask(user, database)
+    keys = await _authenticate(client, listener, user, admission.verifier)
     listener.admit(client)
     client.write(backend.AUTHENTICATION_OK)
     check_database(database, listener.snapshot)
     parameters = {k: v for k, v in startup.parameters.items() if not k.startswith("_pq_.")}
     parameters |= {"user": user, "database": database}
-    connection, greeting = await open_backend(listener.address, parameters, keys)
-    for message in greeting:
-        client.write(message)
-    return Greeted(user, database, parameters, keys, connection)
+    given = listener.backends.admit(parameters, keys, admission)
+    connection, greeting = await listener.backends.start(given)
+    client.write(b"".join(greeting))
+    return Greeted(user, database, given, connection, greeting)
 
 
 def _check_open(listener: Listener) -> None:
@@ -154,9 +156,8 @@ def _negotiate(client: ClientSession, startup: frontend.Startup) -> None:
         client.write(backend.negotiate_protocol_version(client.minor, unknown))
 
 
-async def _authenticate(client: ClientSession, listener: Listener, user: str) -> scram.Keys:
+async def _authenticate(client: ClientSession, listener: Listener, user: str, text: str | None) -> scram.Keys:
     """SCRAM with the verifier that PostgreSQL keeps. Without one the same is said, and no password fits."""
-    text = await listener.verifier(user)
     verifier = scram.Verifier.parse(text) if text else None
     if verifier is None:
         verifier = scram.Verifier.mock(user, listener.catalog.mock_secret)
@@ -176,3 +177,8 @@ async def _authenticate(client: ClientSession, listener: Listener, user: str) ->
 async def _password_message(client: ClientSession) -> bytes:
     _, payload = await client.next_message()
     return payload
+
+
+def new_pid() -> int:
+    """In the place of a process id that is not known yet: beyond those that an operating system gives."""
+    return 1 << 30 | secrets.randbits(30)

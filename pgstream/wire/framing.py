@@ -99,6 +99,11 @@ class Framer:
         del buffer[:end]
         return kind, payload
 
+    @property
+    def held(self) -> bytes:
+        """What was fed and not yet returned as messages."""
+        return bytes(self._buffer)
+
     def rest(self) -> bytes:
         """Take what was fed and not yet returned as messages."""
         rest = bytes(self._buffer)

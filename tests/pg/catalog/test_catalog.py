@@ -119,13 +119,6 @@ async def test_generated_password_opens_the_door_once(postgres, config, catalog:
     await second.close()
 
 
-async def test_verifier_is_for_users_only(catalog: Catalog) -> None:
-    found = await catalog.verifier("admin")
-    assert found is not None and found.startswith("SCRAM-SHA-256$4096:")
-    for nobody in ("pgstream", "pgstream_worker", "sysadmin", "nobody"):
-        assert await catalog.verifier(nobody) is None
-
-
 async def test_first_user_may_not_have_a_name_of_ours(postgres, config, catalog: Catalog) -> None:
     for name in ("pgstream", "pgstream_worker", "orgadmin", "pg_monitor"):
         with pytest.raises(ConfigurationError, match="admin_user"):

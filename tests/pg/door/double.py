@@ -20,8 +20,9 @@ import uvloop
 from pgstream import types
 from pgstream.catalog.records import DatabaseRecord, Snapshot
 from pgstream.config import Config
-from pgstream.embedded.postgres import Postgres, open_postgres
+from pgstream.embedded.postgres import open_postgres
 from pgstream.errors import SyntaxFault
+from pgstream.server.admission import Admissions
 from pgstream.server.connect import Address
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
@@ -160,20 +161,11 @@ def parse(text: str, kind: type[Statement]) -> Statement:
     return kind()
 
 
-class Verifiers:
-    """The door's view of the catalogue: verifiers and an empty snapshot."""
+class Databases:
+    """The door's view of the catalogue: the databases there are."""
 
     mock_secret = b"mock"
     snapshot = Snapshot(databases={n: DatabaseRecord(n, "alice") for n in ("main", "other", "nowhere")})
-
-    def __init__(self, postgres: Postgres) -> None:
-        self._url = postgres.url("postgres")
-
-    async def verifier(self, user: str) -> str | None:
-        async with await psycopg.AsyncConnection.connect(self._url) as conn:
-            cursor = await conn.execute("SELECT rolpassword FROM pg_authid WHERE rolname = %s", (user,))
-            row = await cursor.fetchone()
-        return row[0] if row else None
 
 
 class Door:
@@ -214,9 +206,10 @@ class Door:
     def _listener(self, config: Config) -> Listener:
         listener = Listener(config, tls=open_tls(config, config.data_dir))
         listener.begin(
-            catalog=Verifiers(self.postgres),  # type: ignore[arg-type]
+            catalog=Databases(),  # type: ignore[arg-type]
             engine=None,  # type: ignore[arg-type]
             address=Address(self.postgres.host, self.postgres.port),
+            admissions=Admissions(self.postgres.url("postgres")),
             language=Language(recognize, sniff.split, parse, sniff.head),
         )
         return listener

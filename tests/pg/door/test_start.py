@@ -54,7 +54,13 @@ def test_a_server_that_starts_says_so(door, tls):
 
 async def _begin(listener: Listener, door: Door) -> None:
     mine = door.listener
-    listener.begin(catalog=mine.catalog, engine=mine.engine, address=mine.address, language=mine.language)
+    listener.begin(
+        catalog=mine.catalog,
+        engine=mine.engine,
+        address=mine.address,
+        admissions=mine.admissions,
+        language=mine.language,
+    )
 
 
 @pytest.mark.parametrize(("asked", "length"), [("3.0", 4), ("3.2", 32)])
