@@ -104,7 +104,7 @@ class Extended:
         return prepared
 
     def _portal(self, name: str) -> Portal:
-        portal = self.portals[name]
+        portal = self.portals.get(name)  # it may have ended with its transaction since the message was sniffed
         if portal is None:
             raise UndefinedPortal(name=name)
         return portal

@@ -55,6 +55,7 @@ class Inbound:
             if shape is not None and shape[0](data) == shape[1]:
                 flight.pending.append(SYNC)
                 flight.open = 0
+                self.waiting = b""  # of which data may consist
                 client.backend.write(data)
                 return
         while end - pos >= 5:

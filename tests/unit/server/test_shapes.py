@@ -71,8 +71,12 @@ def requested(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
     for chunk in chunks:
         if not learning:
             forget()
-        data = bytes(inbound.waiting) + chunk
-        inbound.pump(data)
+        if inbound.waiting:  # as a session does
+            inbound.waiting = bytearray(inbound.waiting)
+            inbound.waiting += chunk
+            inbound.pump(inbound.waiting)
+        else:
+            inbound.pump(chunk)
     return *state(client.flight), bytes(client.seen), bytes(inbound.waiting)
 
 
@@ -87,17 +91,31 @@ async def answered(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]
     return *state(backend.flight), bytes(client.seen), client.readies
 
 
-@given(st.lists(st.builds(b"".join, sent), min_size=1, max_size=8))
-def test_requests_count_as_walked(chunks: list[bytes]) -> None:
-    forget()
-    assert requested(chunks * 2, learning=True) == requested(chunks * 2, learning=False)
+def cut(chunks: list[bytes], cuts: list[int]) -> list[bytes]:
+    """The chunks as they are, then again, each cut in two at one of the places."""
+    again = [part for chunk, at in zip(chunks, cuts * len(chunks), strict=False) for part in (chunk[:at], chunk[at:])]
+    return [*chunks, *(part for part in again if part), *chunks]
 
 
-@given(st.lists(st.builds(b"".join, seen), min_size=1, max_size=8))
-def test_answers_count_as_walked(chunks: list[bytes]) -> None:
+cuts = st.lists(st.integers(0, 40), min_size=1, max_size=8)
+
+
+@given(st.lists(st.builds(b"".join, sent), min_size=1, max_size=8), cuts)
+def test_requests_count_as_walked(chunks: list[bytes], cuts: list[int]) -> None:
     forget()
-    learnt = asyncio.run(answered(chunks * 2, learning=True))
-    assert learnt == asyncio.run(answered(chunks * 2, learning=False))
+    parts = cut(chunks, cuts)
+    learnt = requested(parts, learning=True)
+    assert learnt == requested(parts, learning=False)
+    assert learnt[-2] == b"".join(parts)[: len(learnt[-2])]
+
+
+@given(st.lists(st.builds(b"".join, seen), min_size=1, max_size=8), cuts)
+def test_answers_count_as_walked(chunks: list[bytes], cuts: list[int]) -> None:
+    forget()
+    parts = cut(chunks, cuts)
+    learnt = asyncio.run(answered(parts, learning=True))
+    assert learnt == asyncio.run(answered(parts, learning=False))
+    assert learnt[-2] == b"".join(parts)
 
 
 def test_a_layout_is_learnt_once_and_told_by_its_headers() -> None:
