@@ -48,6 +48,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tls_cert_file", "path", "", "PEM certificate chain for tls=on."),
     Setting("tls_key_file", "path", "", "PEM key for tls=on."),
     Setting("proxy_protocol_from", "text", "", "Load balancers (10.0.0.5, 10.1.0.0/16) that must send PROXY v2."),
+    Setting("attachments_dir", "path", "", "Folder whose files statements may name as '@file'; empty: none."),
     Setting("max_connections", "integer", 1000, "Client sessions at once; more are refused with 53300."),
     Setting("max_starting", "integer", 1000, "Connections not yet authenticated at once; the oldest makes room."),
     Setting("authentication_timeout_s", "integer", 60, "Seconds that a client has to authenticate."),
@@ -87,6 +88,7 @@ class Config:
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
     proxy_protocol_from: str = ""
+    attachments_dir: Path | None = None
     max_connections: int = 1000
     max_starting: int = 1000
     authentication_timeout_s: int = 60

@@ -2,7 +2,8 @@
 
 Directives (variables such as ``$bootstrap`` and ``$db`` are replaced in inputs; each file has a database of its own):
 
-``statement``            SQL through psycopg; prints notices, rows (`` | `` between columns), or the command tag
+``statement [notices] [moments]``   SQL through psycopg; prints notices, rows (`` | `` between columns), or the command
+                         tag; with ``moments`` those of now show as ``<time>``
 ``query [within=30s]``   the same, repeated until the expected rows come
 ``error``                SQL that fails: ``SQLSTATE at POSITION: message`` and, if there, ``HINT: …``
 ``topic name=… [partitions=…] [config=value …]``    create a topic
@@ -26,6 +27,7 @@ from psycopg import sql
 from tests.datadriven import Case, cases, check
 from tests.server import Kafka, Server, within
 
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00:00")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -69,6 +71,7 @@ class Flow:
         self.notices.clear()
         out = self.rows(text)
         heard = [n for n in self.notices if "query engine" not in n] if "notices" in case.args else []
+        out = _MOMENT.sub("<time>", out) if "moments" in case.args else out
         check(case, "\n".join([*heard, out]))
 
     def do_query(self, case: Case, text: str) -> None:

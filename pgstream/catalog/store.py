@@ -160,6 +160,13 @@ class Catalog:
         async with self._change() as change:
             return await stores.create(change.session, self._cipher, record, secrets, at)
 
+    async def update_store(
+        self, name: str, options: Mapping[str, str], secrets: frozenset[str], at: int | None = None
+    ) -> StoreRecord:
+        """All options anew, as for ``create_store``."""
+        async with self._change() as change:
+            return await stores.update(change.session, self._cipher, name, options, secrets=secrets, at=at)
+
     async def drop_store(self, name: str, at: int | None = None) -> None:
         async with self._change() as change:
             await stores.drop(change.session, name, at)

@@ -5,6 +5,8 @@ Owns: rows of stores and of their encrypted secrets. Must not know: what an opti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -38,11 +40,34 @@ async def create(
     )
     session.add(row)
     await session.flush()
-    for option in secrets & record.options.keys():
-        session.add(models.StoreSecretRow(store_id=row.id, name=option, value=cipher.encrypt(record.options[option])))
+    _keep(session, cipher, row.id, record.options, secrets)
     await session.flush()
     await session.refresh(row)
     return rows.store(row)
+
+
+async def update(
+    session: AsyncSession,
+    cipher: Cipher,
+    name: str,
+    options: Mapping[str, str],
+    *,
+    secrets: frozenset[str],
+    at: int | None = None,
+) -> StoreRecord:
+    """All options anew."""
+    row = await find(session, name, at)
+    row.options = {k: v for k, v in options.items() if k not in secrets}
+    await session.execute(delete(models.StoreSecretRow).where(models.StoreSecretRow.store_id == row.id))
+    _keep(session, cipher, row.id, options, secrets)
+    await session.flush()
+    await session.refresh(row)
+    return rows.store(row)
+
+
+def _keep(session: AsyncSession, cipher: Cipher, id: str, options: Mapping[str, str], secrets: frozenset[str]) -> None:
+    for option in secrets & options.keys():
+        session.add(models.StoreSecretRow(store_id=id, name=option, value=cipher.encrypt(options[option])))
 
 
 async def options(session: AsyncSession, cipher: Cipher, name: str) -> dict[str, str]:

@@ -26,6 +26,16 @@ from pgstream.statements.entities import (
 )
 from pgstream.statements.heading import newer
 from pgstream.statements.insert import InsertInto
+from pgstream.statements.integrations import (
+    AlterSecurityIntegration,
+    CreateMetricsIntegration,
+    CreateSecurityIntegration,
+    DescribeSecurityIntegration,
+    DropMetricsIntegration,
+    DropSecurityIntegration,
+    ListMetricsIntegrations,
+    ListSecurityIntegrations,
+)
 from pgstream.statements.queries import DescribeQuery, ListQueries, RestartQuery, TerminateQuery
 from pgstream.statements.relations import (
     DescribeChangelog,
@@ -48,21 +58,54 @@ from pgstream.statements.relations import (
     ListRelations,
     ListStreams,
 )
+from pgstream.statements.schema_registries import (
+    CreateSchemaRegistry,
+    DescribeSchemaRegistry,
+    DropSchemaRegistry,
+    ListSchemaRegistries,
+    UpdateSchemaRegistry,
+)
 from pgstream.statements.schemas import CreateSchema, DropSchema, ListSchemas
+from pgstream.statements.secrets import CreateSecret, DescribeSecret, DropSecret, ListSecrets, UpdateSecret
 from pgstream.statements.select import SelectStream
-from pgstream.statements.shared import SHARED
-from pgstream.statements.stores import CreateStore, DescribeStore, DropStore, ListStores
+from pgstream.statements.shared import SHARED, UPDATES
+from pgstream.statements.sources import (
+    CopyDescriptorSource,
+    CopyFunctionSource,
+    CreateDescriptorSource,
+    CreateFunctionSource,
+    DescribeDescriptorSource,
+    DescribeFunctionSource,
+    DropDescriptorSource,
+    DropFunctionSource,
+    ListDescriptors,
+    ListDescriptorSources,
+    ListFunctionSources,
+)
+from pgstream.statements.stores import CreateStore, DescribeStore, DropStore, ListStores, UpdateStore
 from pgstream.statements.streams import CreateChangelog, CreateStream
+from pgstream.statements.tokens import AlterApiToken, CreateApiToken, DropApiToken, ListApiTokens
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
 
 # Every statement, sorted by its words.
 STATEMENTS: tuple[type[Statement], ...] = (
+    AlterApiToken,
+    AlterSecurityIntegration,
+    CopyDescriptorSource,
+    CopyFunctionSource,
+    CreateApiToken,
     CreateChangelog,
     CreateChangelogAs,
     CreateDatabase,
+    CreateDescriptorSource,
     CreateEntity,
+    CreateFunctionSource,
     CreateMaterializedViewAs,
+    CreateMetricsIntegration,
     CreateSchema,
+    CreateSchemaRegistry,
+    CreateSecret,
+    CreateSecurityIntegration,
     CreateStore,
     CreateStream,
     CreateStreamAs,
@@ -70,40 +113,63 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeChangelog,
     DescribeChangelogColumns,
     DescribeColumns,
+    DescribeDescriptorSource,
     DescribeEntity,
+    DescribeFunctionSource,
     DescribeMaterializedView,
     DescribeMaterializedViewColumns,
     DescribeQuery,
     DescribeRelation,
     DescribeRelationColumns,
+    DescribeSchemaRegistry,
+    DescribeSecret,
+    DescribeSecurityIntegration,
     DescribeStore,
     DescribeStream,
     DescribeStreamColumns,
+    DropApiToken,
     DropChangelog,
     DropDatabase,
+    DropDescriptorSource,
     DropEntity,
+    DropFunctionSource,
     DropMaterializedView,
+    DropMetricsIntegration,
     DropRelation,
     DropSchema,
+    DropSchemaRegistry,
+    DropSecret,
+    DropSecurityIntegration,
     DropStore,
     DropStream,
     DropTable,
     DropView,
     InsertInto,
     InsertIntoEntity,
+    ListApiTokens,
     ListChangelogs,
     ListDatabases,
+    ListDescriptors,
+    ListDescriptorSources,
     ListEntities,
+    ListFunctionSources,
     ListMaterializedViews,
+    ListMetricsIntegrations,
     ListQueries,
     ListRelations,
     ListSchemas,
+    ListSchemaRegistries,
+    ListSecrets,
+    ListSecurityIntegrations,
     ListStores,
     ListStreams,
     PrintEntity,
     RestartQuery,
     SelectStream,
     TerminateQuery,
+    UpdateSchemaRegistry,
+    UpdateSecret,
+    UpdateStore,
     UseDatabase,
     UseSchema,
     UseStore,
@@ -111,7 +177,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (InsertInto, SelectStream, DropMaterializedView, DropTable, DropView, *_AS.values())
+_SHARED_WORDS = (InsertInto, SelectStream, DropMaterializedView, DropTable, DropView, *UPDATES.values(), *_AS.values())
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",
@@ -153,6 +219,8 @@ def _by_words(words: tuple[str, ...], text: str) -> type[Statement] | None:
             continue
         if found is InsertIntoEntity and (words[3:4] == () or words[3] in _NOT_A_NAME) and not _quoted_entity(text):
             return None
+        if found.words[0] == "COPY" and words[2:3] in (("TO",), ("FROM",)):
+            return None  # PostgreSQL's, of a table of that name
         # A longer name of a planned statement wins: DESCRIBE QUERY STATE q, DESCRIBE SCHEMA s.
         return later.Later if later.find(words) is not None and not _longer(found, words) else found
     return None

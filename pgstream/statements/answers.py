@@ -10,17 +10,23 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pgstream.catalog.kinds import KINDS
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, TextRow, rows
 
 ROWS = "SELECT {rows}"
 CONTEXT_ROW = DDL_ROW[:4]
-_DONE = {"CREATE": "created", "DROP": "dropped", "TERMINATE": "terminated", "RESTART": "restarted"}
+_DONE = {"CREATE": "created", "DROP": "dropped", "UPDATE": "updated", "TERMINATE": "terminated",
+         "RESTART": "restarted", "START": "started", "STOP": "stopped"}  # fmt: skip
+# Kinds whose names the product's sentences do not quote.
+_BARE = frozenset(("query", "api_token", "security_integration", "metrics_integration"))
 
 
 def ddl(kind: str, name: str, command: str, path: Sequence[str], summary: str | None = None) -> TextRow:
     """One row of ``DDL_ROW``; without ``summary`` the product's usual sentence."""
-    quoted = name if kind == "query" else f'"{name}"'
-    return [kind, name, command, summary or f"{kind} {quoted} was successfully {_DONE[command]}", json_text(path)]
+    quoted = name if kind in _BARE else f'"{name}"'
+    # A row's Type is the kind as statements spell it: api_token, but security integration.
+    type_ = KINDS[kind].words.lower() if kind in KINDS else kind
+    return [type_, name, command, summary or f"{type_} {quoted} was successfully {_DONE[command]}", json_text(path)]
 
 
 def exists(kind: str, name: str, path: Sequence[str]) -> TextRow:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pgstream import types
+from pgstream.catalog.records import DEFAULT_ORGANIZATION
 from pgstream.config import Config
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Session:
     schema: str = "public"
     store: str | None = None
     role: str = "sysadmin"
+    organization: str = DEFAULT_ORGANIZATION
+    pool: str = "default"
     parameters: dict[str, str] = field(default_factory=dict)
 
 

@@ -6,11 +6,12 @@ Start reading at ``store``, ``schema`` and ``relation``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from pgstream import stores
-from pgstream.catalog.records import RelationRecord, StoreRecord
+from pgstream.catalog import kinds
+from pgstream.catalog.records import ObjectRecord, RelationRecord, StoreRecord
 from pgstream.errors import (
     NoCurrentStore,
     NotReady,
@@ -21,9 +22,10 @@ from pgstream.errors import (
     WrongKind,
 )
 from pgstream.names import FullName, Name, QName
+from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.statements.base import Context
-from pgstream.stores.spec import Admin, StoreType
+from pgstream.stores.spec import Admin, OptionTable, StoreType
 
 
 def in_store(c: Cursor) -> Name | None:
@@ -56,6 +58,43 @@ async def open_store(ctx: Context, record: StoreRecord) -> AsyncIterator[Admin]:
         yield admin
     finally:
         await admin.close()
+
+
+def default(ctx: Context, kind: str) -> str | None:
+    """What the user's sessions begin with: SET DEFAULT's, and without one this session's."""
+    session = ctx.session
+    kept = ctx.catalog.snapshot.defaults.get((session.user, session.organization), {})
+    now = {"database": session.database, "schema": session.schema, "store": session.store, "role": session.role,
+           "compute_pool": session.pool}  # fmt: skip
+    return kept.get(kind, now.get(kind))
+
+
+def objects(ctx: Context, kind: str) -> list[ObjectRecord]:
+    """The simple objects of one kind in the session's organization, by name."""
+    return ctx.catalog.snapshot.of_kind(ctx.session.organization, kind)
+
+
+def find(ctx: Context, kind: str, name: str) -> ObjectRecord | None:
+    """A simple object by its name."""
+    return ctx.catalog.snapshot.objects.get((ctx.session.organization, kind, name))
+
+
+def object(ctx: Context, kind: str, name: Name) -> ObjectRecord:
+    """A simple object that a statement names."""
+    found = find(ctx, kind, name.text)
+    if found is None:
+        raise kinds.missing(kind, name.text, name.at)
+    return found
+
+
+def check_named(ctx: Context, table: OptionTable, given: Options, checked: Mapping[str, str]) -> None:
+    """Every option that names an object names one that is there."""
+    for g in given.values():
+        option = table.find(g.name)
+        if option is None or option.names is None or option.name not in checked:
+            continue
+        if find(ctx, option.names, checked[option.name]) is None:
+            raise kinds.missing(option.names, checked[option.name], g.value_at)
 
 
 def database(ctx: Context, name: Name | None) -> str:

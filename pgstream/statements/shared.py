@@ -20,7 +20,10 @@ from pgstream.sql.select import names
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
+from pgstream.statements.schema_registries import UpdateSchemaRegistry
+from pgstream.statements.secrets import UpdateSecret
 from pgstream.statements.select import SelectStream
+from pgstream.statements.stores import UpdateStore
 
 Words = tuple[str, ...]
 Decide = Callable[[str, Words, Snapshot, Session], type[Statement] | None]
@@ -34,6 +37,7 @@ _FROM = re.compile(
 )
 _OURS_WITH = re.compile(r"\bWITH\s*\(\s*'", re.I)
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
+_UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s+{_NAME}\s+(?:IN\s+STORE\s|WITH\s*\()", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
 
@@ -149,15 +153,6 @@ class SystemTable(Refused):
     hint = "LIST and DESCRIBE statements show what exists."
 
 
-class UpdateObject(Refused):
-    """UPDATE STORE, ENTITY, SECRET, SCHEMA_REGISTRY or COMPUTE_POOL.
-
-    Refused until it is there.
-    """
-
-    what = "UPDATE of a store, entity, secret, schema registry or compute pool"
-
-
 def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if "deltastream" in text and re.search(r"\bdeltastream\s*\.\s*sys\b", _LITERAL.sub("''", text)):
         return SystemTable
@@ -218,9 +213,15 @@ def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
 
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    ours = ("STORE", "ENTITY", "TOPIC", "SECRET", "SCHEMA_REGISTRY", "COMPUTE_POOL")
-    return UpdateObject if words[1:2] and words[1] in ours and words[3:4] in (("WITH",), ("IN",)) else None
+    ours = _UPDATED.match(_LITERAL.sub("''", text)) if words[1:2] and words[1] in UPDATES else None
+    return UPDATES[words[1]] if ours else None
 
+
+UPDATES: dict[str, type[Statement]] = {
+    "SCHEMA_REGISTRY": UpdateSchemaRegistry,
+    "SECRET": UpdateSecret,
+    "STORE": UpdateStore,
+}
 
 # First word → who decides. A word that is not here, and begins no statement of ours, is PostgreSQL's.
 SHARED: dict[str, Decide] = {

@@ -7,7 +7,7 @@ Must not know: any particular store. Start reading at ``StoreType``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from pgstream.properties import Given, Options
 
 
 class Kind(Enum):
-    """The kind of an option's value. ``FILE`` is text whose content a client would attach; ``SECRET`` is masked."""
+    """The kind of an option's value. SECRET, FILE (text) and BINARY (base64 of a file) are masked."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -25,6 +25,7 @@ class Kind(Enum):
     WORD = "word"  # one of ``choices``, case-insensitive, kept in upper case
     SECRET = "secret"  # noqa: S105
     FILE = "file"
+    BINARY = "binary file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Option:
     ``prefix`` marks a family: ``kafka.topic.`` accepts ``kafka.topic.retention.ms``. ``when`` names the option=VALUE
     that makes it required (``"kafka.sasl.hash_function=PLAIN|SHA256"``). ``minimum`` bounds an INTEGER.
     ``later``: the option is known and refused with this sentence; ``choices_later``: so are these of its values.
+    ``names``: the value is the name of an object of this kind (``catalog.kinds``).
     """
 
     name: str
@@ -49,6 +51,7 @@ class Option:
     minimum: int | None = None
     later: str | None = None
     choices_later: tuple[str, ...] = ()
+    names: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +97,20 @@ class OptionTable:
                 raise MissingOption(name=o.name, hint=f"{o.say} Example: '{o.name}' = '{o.example or '…'}'.")
         return out
 
-    def secrets(self) -> frozenset[str]:
-        """Names whose values are masked and encrypted."""
-        return frozenset(o.name for o in self.options if o.kind in (Kind.SECRET, Kind.FILE))
+    def update(self, current: Mapping[str, str], given: Options) -> dict[str, str]:
+        """``current`` (checked, all in clear) with ``given`` on top; NULL takes an option away. Errors as ``check``."""
+        taken = {self._canonical(g) for g in given.values()}
+        kept = {n: Given(n, v) for n, v in current.items() if n not in taken}
+        return self.check({**kept, **given})
+
+    def _canonical(self, g: Given) -> str:
+        option = self.find(g.name)
+        return g.name.lower() if option is None or option.prefix else option.name
+
+    def hidden(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of these options whose values are masked and encrypted."""
+        found = ((n, self.find(n)) for n in names)
+        return frozenset(n for n, o in found if o and o.kind in (Kind.SECRET, Kind.FILE, Kind.BINARY))
 
     def _suggest(self, name: str) -> str:
         import difflib

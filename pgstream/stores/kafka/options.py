@@ -64,9 +64,9 @@ OPTIONS = OptionTable(
             Kind.TEXT,
             "Schema registry of the store.",
             aliases=("kafka.schema_registry_name",),
-            later="Schema registries come with the AVRO and PROTOBUF formats.",
+            names="schema_registry",
         ),
-        Option("properties.file", Kind.FILE, "YAML file of options.", later="Give the options in the statement."),
+        Option("properties.file", Kind.FILE, "YAML file of parameters; those of the statement win."),
         Option(
             "access_region",
             Kind.TEXT,

@@ -50,7 +50,7 @@ def test_defaults_and_aliases() -> None:
         ("('uris' = 'a', 'kafka.sasl.hash_function' = MD5)", InvalidOption, 44, "MD5".lower()),
         ("('uris' = 'a', 'kafka.sasl.hash_function' = AWS_MSK_IAM)", NotYet, 44, "AWS_MSK_IAM"),
         ("('uris' = 'a', 'kafka.sasl.hash_function' = PLAIN)", MissingOption, None, "kafka.sasl.username"),
-        ("('uris' = 'a', 'schema_registry.name' = sr)", NotYet, 15, "schema_registry.name"),
+        ("('uris' = 'a', 'kafka.msk.aws_region' = r)", NotYet, 15, "kafka.msk.aws_region"),
         ("('uris' = 'a', 'sasl.username' = u, 'kafka.sasl.username' = v)", InvalidOption, 36, "more than once"),
     ],
 )
@@ -73,7 +73,7 @@ def test_topic_options() -> None:
 
 
 def test_secrets_are_passwords_and_keys() -> None:
-    assert STORE.options.secrets() == {
+    assert STORE.options.hidden(o.name for o in STORE.options.options) == {
         "kafka.sasl.password", "tls.ca_cert_file", "tls.client.cert_file", "tls.client.key_file", "properties.file",
     }  # fmt: skip
 

@@ -1,0 +1,107 @@
+"""Files in WITH: ``'@name'`` in the folder that the administrator allows, ``'base64:…'``, or the text itself.
+
+Owns: what a file option's value means, and ``'properties.file'``, whose YAML stands for options of the statement. The
+PostgreSQL protocol has no attachments, so the bytes are on the server already or come in the statement.
+Must not know: which options are files (``OptionTable`` does). Start reading at ``resolve``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from pathlib import Path
+
+import yaml
+
+from pgstream.errors import InvalidOption
+from pgstream.properties import Given, Options
+from pgstream.statements.base import Context
+from pgstream.stores.spec import Kind, OptionTable
+
+LIMIT = 64 << 20
+PROPERTIES = "properties.file"
+_INLINE = "base64:"
+_FILES = (Kind.FILE, Kind.BINARY)
+
+
+async def resolve(ctx: Context, given: Options, table: OptionTable) -> dict[str, Given]:
+    """The options with the contents of files in place of their names, and those of ``'properties.file'`` added.
+
+    An option of the statement wins over one of the file. Errors: InvalidOption at the value.
+    """
+    out = dict(given)
+    named = out.pop(PROPERTIES, None)
+    if named is not None and named.value is not None:
+        for name, value in _properties(await _content(ctx, named), named).items():
+            out.setdefault(name.lower(), Given(name, value, named.value_at, named.value_at))
+    for key, g in out.items():
+        option = table.find(g.name)
+        if option is None or option.kind not in _FILES or g.value is None:
+            continue
+        data = await _content(ctx, g)
+        if option.kind is Kind.BINARY:
+            out[key] = Given(g.name, base64.b64encode(data).decode(), g.at, g.value_at)
+        else:
+            out[key] = Given(g.name, _text(data, g), g.at, g.value_at)
+    return out
+
+
+async def _content(ctx: Context, g: Given) -> bytes:
+    value = g.value or ""
+    if value.startswith("@"):
+        return await asyncio.to_thread(_read, ctx.config.attachments_dir, value[1:], g)
+    if value.startswith(_INLINE):
+        try:
+            return base64.b64decode("".join(value[len(_INLINE) :].split()), validate=True)
+        except binascii.Error:
+            raise InvalidOption(what=f'value of "{g.name}" is not base64', at=g.value_at) from None
+    return value.encode()
+
+
+def _read(folder: Path | None, name: str, g: Given) -> bytes:
+    if folder is None:
+        raise InvalidOption(
+            what=f'file "@{name}" cannot be read: this server has no folder for attachments',
+            at=g.value_at,
+            hint="Give the content itself, as text or as 'base64:…', or set attachments_dir on the server.",
+        )
+    root = folder.resolve()
+    path = (root / name.lstrip("/")).resolve()
+    # A link or .. that leads out of the folder is as good as missing: what else is on the server is nobody's business.
+    if not path.is_relative_to(root) or not path.is_file():
+        raise InvalidOption(
+            what=f'file "@{name}" is not in the folder for attachments',
+            at=g.value_at,
+            hint="Put it into the folder that the server's setting attachments_dir names.",
+        )
+    if path.stat().st_size > LIMIT:
+        raise InvalidOption(what=f'file "@{name}" is larger than {LIMIT >> 20} MB', at=g.value_at)
+    return path.read_bytes()
+
+
+def _text(data: bytes, g: Given) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise InvalidOption(what=f'file of "{g.name}" is not UTF-8 text', at=g.value_at) from None
+    if "\x00" in text:
+        raise InvalidOption(what=f'file of "{g.name}" holds a NUL character', at=g.value_at)
+    return text
+
+
+def _properties(data: bytes, g: Given) -> dict[str, str | None]:
+    try:
+        found = yaml.safe_load(_text(data, g))
+    except yaml.YAMLError as e:
+        raise InvalidOption(
+            what=f'"{PROPERTIES}" is not YAML', at=g.value_at, detail=" ".join(str(e).split())
+        ) from None
+    if not isinstance(found, dict) or not all(isinstance(k, str) for k in found):
+        raise InvalidOption(what=f'"{PROPERTIES}" must be a mapping of parameters to values', at=g.value_at)
+    out: dict[str, str | None] = {}
+    for name, value in found.items():
+        if isinstance(value, dict | list):
+            raise InvalidOption(what=f'parameter "{name}" of "{PROPERTIES}" must be one value', at=g.value_at)
+        out[name] = str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+    return out

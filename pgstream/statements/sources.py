@@ -1,0 +1,268 @@
+"""Everything about FUNCTION_SOURCE, DESCRIPTOR_SOURCE and DESCRIPTOR: CREATE, COPY, DROP, LIST, DESCRIBE.
+
+Owns: their options and columns, and the check of a file when it comes in. Must not know: how functions run, how records
+are decoded. Manual: "CREATE FUNCTION_SOURCE", "CREATE DESCRIPTOR_SOURCE", "LIST DESCRIPTORS".
+COPY is a name only in the manual; here it copies a source under a new name.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from pgstream import types
+from pgstream.catalog import kinds
+from pgstream.catalog.records import ObjectRecord
+from pgstream.errors import InvalidOption
+from pgstream.names import Name
+from pgstream.sql.cursor import Cursor
+from pgstream.statements import places
+from pgstream.statements.answers import ddl, done, listing
+from pgstream.statements.base import DDL_ROW, Column, Context, Result
+from pgstream.statements.heading import expect
+from pgstream.statements.shapes import Create, Describe, Drop, List, OfKind
+from pgstream.stores.spec import Kind, Option, OptionTable
+
+_DESCRIPTION = Option("description", Kind.TEXT, "A sentence for people.")
+_FILE = "'@name' in the folder for attachments, or 'base64:…'."
+FUNCTION_SOURCE = OptionTable(
+    "a function source",
+    (Option("file", Kind.BINARY, f"The JAR: {_FILE}", required=True, example="@udf.jar"), _DESCRIPTION),
+)
+DESCRIPTOR_SOURCE = OptionTable(
+    "a descriptor source",
+    (
+        Option("file", Kind.BINARY, f"The output of protoc --descriptor_set_out: {_FILE}", required=True,
+               example="@messages.desc"),
+        _DESCRIPTION,
+    ),
+)  # fmt: skip
+
+
+def _check_jar(data: bytes) -> str | None:
+    """What is wrong with a JAR, if anything is."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as jar:
+            classes = any(n.endswith(".class") for n in jar.namelist())
+    except (zipfile.BadZipFile, OSError) as e:
+        return f"It is not a JAR: {e}."
+    return None if classes else "It holds no classes."
+
+
+def messages(data: bytes) -> list[str]:
+    """The message types of a descriptor set, by full name. Error: ValueError."""
+    try:
+        files = FileDescriptorSet.FromString(data).file
+    except DecodeError as e:
+        raise ValueError(str(e)) from None
+
+    def within(prefix: str, found: DescriptorProto) -> Iterator[str]:
+        if not found.options.map_entry:
+            yield prefix + found.name
+            for nested in found.nested_type:
+                yield from within(f"{prefix}{found.name}.", nested)
+
+    return [
+        name
+        for file in files
+        for message in file.message_type
+        for name in within(f"{file.package}." if file.package else "", message)
+    ]
+
+
+def _check_descriptors(data: bytes) -> str | None:
+    try:
+        found = messages(data)
+    except ValueError:
+        return "It is not the output of protoc --descriptor_set_out."
+    return None if found else "It describes no message."
+
+
+class _CreateSource(Create):
+    """CREATE of a source: its file is checked, and kept whole."""
+
+    async def record(self, ctx: Context) -> tuple[ObjectRecord, dict[str, str]]:
+        record, secrets = await Create.record(self, ctx)
+        data = base64.b64decode(secrets["file"])
+        check = _check_jar if self.kind == "function_source" else _check_descriptors
+        if wrong := check(data):
+            words = kinds.KINDS[self.kind].called
+            raise InvalidOption(
+                what=f'the file of {words} "{self.label}" cannot be used', detail=wrong, at=self.given["file"].value_at
+            )
+        if self.kind == "descriptor_source":
+            record = replace(record, options={**record.options, "messages": ",".join(messages(data))})
+        return record, secrets
+
+
+class CreateFunctionSource(_CreateSource):
+    """CREATE FUNCTION_SOURCE [IF NOT EXISTS] source_name WITH ( 'file' = '@name.jar' [, 'description' = 'text'] );
+
+    Keep a JAR with classes for CREATE FUNCTION. The file is ``'@name'`` in the folder that the administrator allows
+    (setting attachments_dir), or ``'base64:…'``.
+    """
+
+    kind: ClassVar[str] = "function_source"
+    options: ClassVar[OptionTable] = FUNCTION_SOURCE
+
+
+class CreateDescriptorSource(_CreateSource):
+    """CREATE DESCRIPTOR_SOURCE [IF NOT EXISTS] source_name WITH ( 'file' = '@name.desc' [, 'description' = 'text'] );
+
+    Keep a compiled Protobuf descriptor set (``protoc --include_imports --descriptor_set_out``). Its messages are
+    descriptors named ``source_name.message``.
+    """
+
+    kind: ClassVar[str] = "descriptor_source"
+    options: ClassVar[OptionTable] = DESCRIPTOR_SOURCE
+
+
+@dataclass(frozen=True, slots=True)
+class _CopySource(OfKind):
+    """COPY kind name TO new_name"""
+
+    verb: ClassVar[str] = "COPY"
+    columns: ClassVar[tuple[Column, ...]] = DDL_ROW
+
+    name: Name
+    to: Name
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        name = c.name()
+        c.expect("TO")
+        to = c.name()
+        c.end()
+        return cls(name, to)
+
+    async def execute(self, ctx: Context) -> Result:
+        record, name = places.object(ctx, self.kind, self.name), self.to.text
+        copy = replace(record, id="", name=name, owner=ctx.session.role, created_by=ctx.session.user)
+        await ctx.catalog.inventory.create(copy, await ctx.catalog.inventory.secrets(record), at=self.to.at)
+        return done(self.tag, ddl(self.kind, name, "CREATE", [name]))
+
+
+class CopyFunctionSource(_CopySource):
+    """COPY FUNCTION_SOURCE source_name TO new_name;
+
+    Make another function source with the same file.
+    """
+
+    kind: ClassVar[str] = "function_source"
+
+
+class CopyDescriptorSource(_CopySource):
+    """COPY DESCRIPTOR_SOURCE source_name TO new_name;
+
+    Make another descriptor source with the same file.
+    """
+
+    kind: ClassVar[str] = "descriptor_source"
+
+
+class DropFunctionSource(Drop):
+    """DROP FUNCTION_SOURCE [IF EXISTS] source_name;
+
+    Forget a function source. Refused while a function comes from it.
+    """
+
+    kind: ClassVar[str] = "function_source"
+
+
+class DropDescriptorSource(Drop):
+    """DROP DESCRIPTOR_SOURCE [IF EXISTS] source_name;
+
+    Forget a descriptor source. Refused while an entity or a relation uses one of its descriptors.
+    """
+
+    kind: ClassVar[str] = "descriptor_source"
+
+
+class ListFunctionSources(List):
+    """LIST FUNCTION_SOURCES;
+
+    The function sources, one a row.
+    """
+
+    kind: ClassVar[str] = "function_source"
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Name"), Column("State"), Column("Language"), Column("Description"), Column("Url"), Column("Owner"),
+        Column("CreatedAt", types.TIMESTAMP_LTZ), Column("UpdatedAt", types.TIMESTAMP_LTZ),
+    )  # fmt: skip
+
+    @classmethod
+    def line(cls, ctx: Context, record: ObjectRecord) -> Sequence[Any]:
+        r = record
+        return r.name, r.state, "java", r.options.get("description"), None, r.owner, r.created_at, r.updated_at
+
+
+class ListDescriptorSources(List):
+    """LIST DESCRIPTOR_SOURCES;
+
+    The descriptor sources, one a row.
+    """
+
+    kind: ClassVar[str] = "descriptor_source"
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Name"), Column("Type"), Column("Url"), Column("Tags"), Column("Owner"),
+        Column("CreatedAt", types.TIMESTAMP_LTZ), Column("UpdatedAt", types.TIMESTAMP_LTZ),
+    )  # fmt: skip
+
+    @classmethod
+    def line(cls, ctx: Context, record: ObjectRecord) -> Sequence[Any]:
+        return record.name, "protobuf", None, None, record.owner, record.created_at, record.updated_at
+
+
+class ListDescriptors(List):
+    """LIST DESCRIPTORS;
+
+    The messages of all descriptor sources, one a row; entities name them ``source.message``.
+    """
+
+    kind: ClassVar[str] = "descriptor_source"
+    words: ClassVar[tuple[str, ...]] = ("LIST", "DESCRIPTORS")
+    columns: ClassVar[tuple[Column, ...]] = (Column("Name"), Column("Source"), Column("Type"), Column("Owner"))
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        expect(c, "LIST", "DESCRIPTORS")
+        c.end()
+        return cls()
+
+    async def execute(self, ctx: Context) -> Result:
+        return listing(
+            self.columns,
+            [
+                (f"{s.name}.{message}", s.name, "protobuf", s.owner)
+                for s in places.objects(ctx, "descriptor_source")
+                for message in s.options.get("messages", "").split(",")
+            ],
+        )
+
+
+class DescribeFunctionSource(Describe):
+    """DESCRIBE FUNCTION_SOURCE source_name;
+
+    The row of LIST FUNCTION_SOURCES and its parameters as JSON.
+    """
+
+    kind: ClassVar[str] = "function_source"
+    of: ClassVar[type[List]] = ListFunctionSources
+
+
+class DescribeDescriptorSource(Describe):
+    """DESCRIBE DESCRIPTOR_SOURCE source_name;
+
+    The row of LIST DESCRIPTOR_SOURCES and its parameters as JSON.
+    """
+
+    kind: ClassVar[str] = "descriptor_source"
+    of: ClassVar[type[List]] = ListDescriptorSources
