@@ -82,6 +82,13 @@ def check(case: Case, actual: str) -> None:
     assert actual == case.expected, f"{case.file}:{case.line}"
 
 
+def same_file(path: Path, actual: str, *, bless: bool = True) -> None:
+    """Compare with a whole file, or under ``--bless`` rewrite it (``bless``: whether this caller may)."""
+    if _BLESS and bless:
+        path.write_text(actual)
+    assert actual.splitlines() == path.read_text().splitlines(), path
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite the expectations of data-driven tests")
 
