@@ -70,6 +70,9 @@ class Administrator:
         try:
             conn = await psycopg.AsyncConnection.connect(self._url(database), autocommit=True, connect_timeout=10)
             try:
+                # Clients make functions and operators in schemas of the default search path: one that fits better than
+                # PostgreSQL's own would run with our rights.
+                await conn.execute("SET search_path = pg_catalog")
                 yield conn
             finally:
                 await conn.close()
@@ -101,6 +104,8 @@ async def ensure_worker(conn: Connection, password: str) -> None:
     if not await has_role(conn, WORKER):
         verifier = quote_literal(scram(conn, WORKER, password))
         await run(conn, f"CREATE ROLE {WORKER} LOGIN NOINHERIT PASSWORD {verifier}")
+    # As in ``Administrator.connect``: what it runs is PostgreSQL's own.
+    await run(conn, f"ALTER ROLE {WORKER} SET search_path = pg_catalog")
 
 
 async def set_worker_password(conn: Connection, password: str) -> None:

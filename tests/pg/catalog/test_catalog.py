@@ -199,7 +199,7 @@ async def test_relation_refusals(catalog: Catalog, ask) -> None:
     ask("CREATE VIEW over AS SELECT userid FROM pageviews")
     with pytest.raises(DependentsExist) as f:
         await catalog.drop_relation(stream().full)
-    assert f.value.detail == "view over depends on view pageviews"
+    assert f.value.detail == "view public.over depends on view public.pageviews"
     ask("DROP VIEW over")
     await catalog.drop_relation(stream().full)
     assert ask("SELECT to_regclass('pageviews')") == [[None]]
@@ -222,9 +222,9 @@ async def test_upsert_view_has_one_row_a_key(catalog: Catalog, postgres, ask) ->
     assert (relation.mode, relation.primary_key, relation.query) == ("upsert", ("userid",), recorded.id)
     assert ask("SELECT * FROM counts") == []
     with psycopg.connect(catalog.worker_url("main"), autocommit=True) as worker:
-        worker.execute("INSERT INTO counts VALUES (NULL, 1), ('u', 2)")
+        worker.execute("INSERT INTO public.counts VALUES (NULL, 1), ('u', 2)")
         with pytest.raises(psycopg.errors.UniqueViolation):
-            worker.execute("INSERT INTO counts VALUES (NULL, 1)")
+            worker.execute("INSERT INTO public.counts VALUES (NULL, 1)")
         worker.execute("CREATE UNLOGGED TABLE pg_pgstream.staging (i int)")
         worker.execute("DROP TABLE pg_pgstream.staging")
         assert worker.execute("SELECT query::text, batch, attempt FROM pg_pgstream.ledger").fetchall() == [
@@ -240,9 +240,9 @@ async def test_keyless_view_has_one_row_and_append_view_many(catalog: Catalog) -
     await catalog.create_query(query("one", key=()), one)
     await catalog.create_query(query("many", mode="append", key=()), many)
     with psycopg.connect(catalog.worker_url("main"), autocommit=True) as worker:
-        worker.execute("INSERT INTO many VALUES ('u', 1), ('u', 1)")
+        worker.execute("INSERT INTO public.many VALUES ('u', 1), ('u', 1)")
         with pytest.raises(psycopg.errors.UniqueViolation):
-            worker.execute("INSERT INTO one VALUES ('u', 1), ('v', 1)")
+            worker.execute("INSERT INTO public.one VALUES ('u', 1), ('v', 1)")
 
 
 async def test_query_and_relation_are_made_together_or_not_at_all(catalog: Catalog, ask) -> None:

@@ -40,7 +40,7 @@ async def before(catalog: Catalog, ask) -> None:
 async def test_rows_stay_and_the_worker_goes_on(before, catalog: Catalog, reopen, ask) -> None:
     again = await reopen()
     with psycopg.connect(again.worker_url("main"), autocommit=True) as worker:
-        worker.execute("INSERT INTO counts VALUES ('u', 2) ON CONFLICT (userid) DO UPDATE SET n = excluded.n")
+        worker.execute("INSERT INTO public.counts VALUES ('u', 2) ON CONFLICT (userid) DO UPDATE SET n = excluded.n")
     assert ask("SELECT * FROM counts") == [["u", 2]]
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot be read as a table"):
         ask("SELECT * FROM pageviews")
@@ -53,5 +53,5 @@ async def test_a_users_view_over_it_is_not_dropped(before, catalog: Catalog, reo
     ask("CREATE VIEW mine AS SELECT * FROM counts")
     with pytest.raises(ConfigurationError) as e:
         await reopen()
-    assert e.value.detail == "view mine depends on view counts"
+    assert e.value.detail == "view public.mine depends on view public.counts"
     assert ask("SELECT * FROM mine") == [["u", 1]]

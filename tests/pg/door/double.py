@@ -190,16 +190,22 @@ class Door:
     async def _run(self) -> None:
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
-            self.postgres = await open_postgres(self.config)
-            await self._make_user()
-            self.listener = self._listener(self.config)
-            _, self.port = await self.listener.open()
+            await self._open()
         except BaseException as e:
             self._error = e
             self._ready.set()
             return
         self._ready.set()
         await self._stop.wait()
+        await self._close()
+
+    async def _open(self) -> None:
+        self.postgres = await open_postgres(self.config)
+        await self._make_user()
+        self.listener = self._listener(self.config)
+        _, self.port = await self.listener.open()
+
+    async def _close(self) -> None:
         await self.listener.close()
         await self.postgres.stop()
 
