@@ -230,7 +230,7 @@ def test_rights_are_not_passed_on(house, intruder, sql):
     said: list[str] = []
     intruder.add_notice_handler(lambda d: said.append(d.message_primary))
     intruder.execute(sql)
-    assert said == [f"no privileges were granted for \"{'main' if 'main' in sql else 'pg_class'}\""]
+    assert said == [f'no privileges were granted for "{"main" if "main" in sql else "pg_class"}"']
     assert _powers(house) == before
 
 
@@ -268,9 +268,15 @@ def test_others_statements_and_backends(house, intruder):
 
 def test_other_databases(house):
     for user in ("mallory", "admin"):
-        for database in ("pgstream_control", "postgres", "template0", "template1"):
+        for database in ("pgstream_control", "template0", "template1"):
             with pytest.raises(psycopg.OperationalError, match="does not exist"):
                 house.connect(user, database)
+        # Tools connect to this one first; nobody but its owner makes anything in it.
+        with house.connect(user, "postgres") as conn:
+            for what in ("TABLE public.evil (i int)", "SCHEMA evil", "EXTENSION hstore",
+                         "FUNCTION public.evil() RETURNS int LANGUAGE sql AS 'SELECT 1'"):  # fmt: skip
+                with pytest.raises(psycopg.Error):
+                    conn.execute(f"CREATE {what}")
     for user in ("pgstream", "pgstream_worker", "sysadmin", "orgadmin", "pg_read_all_data", "public", "nobody"):
         for password in (house.PASSWORD, "", house.postgres.password):
             with pytest.raises(psycopg.OperationalError, match=r"password authentication failed|no password supplied"):

@@ -16,6 +16,7 @@ from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
 from pgstream.names import FullName
+from pgstream.server.admission import Admissions
 from pgstream.server.connect import Address
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
@@ -66,6 +67,7 @@ class Whole(Door):
             catalog=self.catalog,
             engine=None,  # type: ignore[arg-type]
             address=Address(self.postgres.host, self.postgres.port),
+            admissions=Admissions(self.catalog.control_url),
             language=Language.ours(),
         )
         return listener
