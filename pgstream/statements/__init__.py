@@ -177,7 +177,8 @@ STATEMENTS: tuple[type[Statement], ...] = (
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (InsertInto, SelectStream, DropMaterializedView, DropTable, DropView, *UPDATES.values(), *_AS.values())
+_SHARED_WORDS = (CreateMaterializedViewAs, DropMaterializedView, DropTable, DropView, InsertInto, SelectStream,
+                 *UPDATES.values(), *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",

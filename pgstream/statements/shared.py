@@ -18,6 +18,7 @@ from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
 from pgstream.statements.base import Session, Statement
+from pgstream.statements.create_as import CreateMaterializedViewAs
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
 from pgstream.statements.schema_registries import UpdateSchemaRegistry
@@ -36,6 +37,9 @@ _FROM = re.compile(
     rf"(?:\b(?:FROM|JOIN|COPY|TABLE)\s+|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*|,\s*)(?=({_NAME}))", re.I
 )
 _OURS_WITH = re.compile(r"\bWITH\s*\(\s*'", re.I)
+_CTE = re.compile(
+    rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
+)
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s+{_NAME}\s+(?:IN\s+STORE\s|WITH\s*\()", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
@@ -193,6 +197,9 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
         on = _ON.search(_LITERAL.sub("''", text))
         found = _relation(on[1], snapshot, session) if on is not None else None
         return CreateViewIndex if found is not None else None
+    if kinds[:2] == ("MATERIALIZED", "VIEW"):
+        ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session)
+        return CreateMaterializedViewAs if ours else None
     if "VIEW" in kinds:
         return CreateViewOverStream if _from_stream(text, snapshot, session) else None
     return None
@@ -225,8 +232,8 @@ UPDATES: dict[str, type[Statement]] = {
 
 # First word → who decides. A word that is not here, and begins no statement of ours, is PostgreSQL's.
 SHARED: dict[str, Decide] = {
-    # Ours when it creates something in a store, or reads a stream; CREATE MATERIALIZED VIEW, DATABASE and SCHEMA are
-    # always ours (``STATEMENTS``). Tables, views, indexes and functions of PostgreSQL's own are PostgreSQL's.
+    # Ours when it creates something in a store, or reads a stream; CREATE DATABASE and SCHEMA are always ours
+    # (``STATEMENTS``). Tables, views of both kinds, indexes and functions of PostgreSQL's own are PostgreSQL's.
     "CREATE": _create,
     # COPY of tables and materialized views is PostgreSQL's; a stream has no end to copy.
     "COPY": _over(CopyStream),
@@ -266,7 +273,9 @@ def _from_stream(text: str, snapshot: Snapshot, session: Session) -> bool:
     """Whether a stream stands where PostgreSQL's grammar or ours has a relation; strings and comments left out."""
     if not snapshot.mentions(text):
         return False
-    found = (_relation(m[1], snapshot, session) for m in _FROM.finditer(_LITERAL.sub("''", text)))
+    code = _LITERAL.sub("''", text)
+    hidden = {m[1].lower() for m in _CTE.finditer(code)}
+    found = (_relation(m[1], snapshot, session) for m in _FROM.finditer(code) if m[1].lower() not in hidden)
     return any(r is not None and r.kind in _STREAMING for r in found)
 
 

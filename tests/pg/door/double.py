@@ -167,14 +167,20 @@ class Databases:
     mock_secret = b"mock"
     snapshot = Snapshot(databases={n: DatabaseRecord(n, "alice") for n in ("main", "other", "nowhere")})
 
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        if snapshot is not None:
+            self.snapshot = snapshot
+
 
 class Door:
     """A running door; ``url`` goes through it, ``direct`` to its PostgreSQL, both as the same user."""
 
     USER, PASSWORD = "alice", "pass wörd"
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, language: Language | None = None, snapshot: Snapshot | None = None) -> None:
         self.config = config
+        self._language = language or Language(recognize, sniff.split, parse, sniff.head)
+        self._snapshot = snapshot
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, daemon=True)
@@ -212,11 +218,11 @@ class Door:
     def _listener(self, config: Config) -> Listener:
         listener = Listener(config, tls=open_tls(config, config.data_dir))
         listener.begin(
-            catalog=Databases(),  # type: ignore[arg-type]
+            catalog=Databases(self._snapshot),  # type: ignore[arg-type]
             engine=None,  # type: ignore[arg-type]
             address=Address(self.postgres.host, self.postgres.port),
             admissions=Admissions(self.postgres.url("postgres")),
-            language=Language(recognize, sniff.split, parse, sniff.head),
+            language=self._language,
         )
         return listener
 
@@ -251,5 +257,8 @@ class Door:
         self._thread.join(30)
 
 
-def start(data_dir: Path, **settings: object) -> Door:
-    return Door(Config(data_dir=data_dir, listen="127.0.0.1:0", shutdown_grace_s=1, **settings))  # type: ignore[arg-type]
+def start(
+    data_dir: Path, language: Language | None = None, snapshot: Snapshot | None = None, **settings: object
+) -> Door:
+    config = Config(data_dir=data_dir, listen="127.0.0.1:0", shutdown_grace_s=1, **settings)  # type: ignore[arg-type]
+    return Door(config, language, snapshot)
