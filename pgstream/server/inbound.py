@@ -48,7 +48,7 @@ class Inbound:
         # Runs for every chunk of every client: locals, and no calls on the common path.
         client = self._client
         flight, end, begin, pos = client.flight, len(data), 0, self._passing
-        named = client.extended.prepared or client.extended.portals
+        named = bool(client.extended.prepared or client.extended.portals)
         plain = not (pos or named or self._skipping or flight.copying)
         if plain:
             shape = shapes.requests.get(end)

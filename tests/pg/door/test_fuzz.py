@@ -110,6 +110,7 @@ def wires(door: Door):
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sequence=st.lists(steps, max_size=12), cuts=st.lists(st.integers(0, 600), max_size=6))
+@example(sequence=[("parse", "rows"), ("bind",), ("parse", "theirs"), ("execute", "0")], cuts=[])
 def test_any_sequence(wires: Wires, sequence: list[Step], cuts: list[int]) -> None:
     ours, theirs = (b"".join(_message(s, side) for s in sequence) + END for side in (0, 1))
     borders = [0, *sorted(c for c in set(cuts) if 0 < c < len(ours)), len(ours)]
