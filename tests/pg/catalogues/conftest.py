@@ -54,7 +54,8 @@ async def _furnish(config: Config) -> None:
         # Nothing runs it here: no Spark is started.
         await catalog.set_query(made.id, intended="terminated", actual="terminated")
         with psycopg.connect(catalog.worker_url("main"), autocommit=True) as worker:
-            worker.execute("INSERT INTO public.views_per_user VALUES ('u1', 1, '2024-01-02 03:04:05+00'), ('u2', 2, NULL)")
+            rows = "('u1', 1, '2024-01-02 03:04:05+00'), ('u2', 2, NULL)"
+            worker.execute(f"INSERT INTO public.views_per_user VALUES {rows}".encode())
             worker.execute("CREATE UNLOGGED TABLE pg_pgstream.s_0_1 (LIKE public.views_per_user)")
     finally:
         await catalog.close()
