@@ -47,6 +47,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tls", "text", "off", "off, auto (self-signed certificate made at first start), or on."),
     Setting("tls_cert_file", "path", "", "PEM certificate chain for tls=on."),
     Setting("tls_key_file", "path", "", "PEM key for tls=on."),
+    Setting(
+        "tls_ca_file", "path", "", "PEM certificates that sign those of clients; empty: clients' are not asked for."
+    ),
+    Setting("tls_crl_file", "path", "", "PEM lists of revoked client certificates."),
+    Setting("tls_min_version", "text", "1.2", "Oldest TLS version that is accepted: 1.2 or 1.3."),
+    Setting("hba_file", "path", "", "Access table like pg_hba.conf; empty: all may come with scram-sha-256."),
+    Setting("ident_file", "path", "", "Users that names in certificates may be, like pg_ident.conf (map=)."),
     Setting("proxy_protocol_from", "text", "", "Load balancers (10.0.0.5, 10.1.0.0/16) that must send PROXY v2."),
     Setting("attachments_dir", "path", "", "Folder whose files statements may name as '@file'; empty: none."),
     Setting("max_connections", "integer", 1000, "Client sessions at once; more are refused with 53300."),
@@ -87,6 +94,11 @@ class Config:
     tls: str = "off"
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
+    tls_ca_file: Path | None = None
+    tls_crl_file: Path | None = None
+    tls_min_version: str = "1.2"
+    hba_file: Path | None = None
+    ident_file: Path | None = None
     proxy_protocol_from: str = ""
     attachments_dir: Path | None = None
     max_connections: int = 1000

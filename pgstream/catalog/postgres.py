@@ -31,14 +31,16 @@ BUILT_IN = {
 # connection begins would refuse this one. ``mark`` changes when anything does that a connection takes from its begin:
 # role, database, their settings, the configuration files.
 ADMISSION = """
-SELECT CASE WHEN a.rolcanlogin AND NOT a.rolsuper AND a.rolname <> %(worker)s
-            AND (a.rolvaliduntil IS NULL OR a.rolvaliduntil > now()) THEN a.rolpassword END AS verifier,
+SELECT CASE WHEN may THEN a.rolpassword END AS verifier, may,
     a.rolconnlimit = -1 AND d.datallowconn AND d.datconnlimit = -1 AND has_database_privilege(a.oid, d.oid, 'CONNECT')
         IS TRUE AS sure,
     concat_ws(' ', a.oid, a.xmin, d.oid, d.xmin, pg_postmaster_start_time(), pg_conf_load_time(),
         (SELECT string_agg(concat_ws(',', s.xmin, s.setdatabase, s.setrole), ';' ORDER BY s.setdatabase, s.setrole)
          FROM pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, a.oid))) AS mark
-FROM pg_authid a LEFT JOIN pg_database d ON d.datname = %(database)s WHERE a.rolname = %(user)s"""
+FROM pg_authid a LEFT JOIN pg_database d ON d.datname = %(database)s
+    CROSS JOIN LATERAL (SELECT a.rolcanlogin AND NOT a.rolsuper AND a.rolname <> %(worker)s
+        AND (a.rolvaliduntil IS NULL OR a.rolvaliduntil > now()) AS may) m
+WHERE a.rolname = %(user)s"""
 log = structlog.get_logger(__name__)
 
 Connection = psycopg.AsyncConnection[Any]

@@ -15,10 +15,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import structlog
 
+from pgstream.embedded.access import write_access
 from pgstream.embedded.child import User, ended, free_port, spawn, unprivileged
 from pgstream.embedded.datadir import DataDir
 from pgstream.errors import ConfigurationError
@@ -48,8 +50,9 @@ def binaries() -> Path:
 class Cluster:
     """One cluster in ``<data_dir>/postgres``. ``sockets`` and ``port`` are known once it has started."""
 
-    def __init__(self, data_dir: DataDir, max_connections: int) -> None:
+    def __init__(self, data_dir: DataDir, max_connections: int, without_password: Collection[str] = ()) -> None:
         self.data_dir = data_dir
+        self._without_password = without_password
         self.max_connections = max_connections
         self.folder = data_dir.path / "postgres"
         self.password = ""
@@ -75,6 +78,7 @@ class Cluster:
             await self._make()
         self._check()
         await self._end_left_over()
+        write_access(self.folder, self._user, SUPERUSER, self._without_password)
         self._rotate_log()
         for tries in range(20):
             words = await self._start_once()
@@ -86,6 +90,13 @@ class Cluster:
         raise ConfigurationError(
             what="the embedded PostgreSQL did not start", detail=words, hint=f'Its log is "{self._log}".'
         )
+
+    def let_in(self, without_password: Collection[str]) -> None:
+        """From now on these users come in without a password. Errors: ConfigurationError."""
+        self._without_password = without_password
+        write_access(self.folder, self._user, SUPERUSER, without_password)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGHUP)
 
     async def stop(self) -> None:
         """Stop: what runs is aborted, what is committed is kept. May be called twice."""

@@ -6,7 +6,7 @@ Must not know: what is kept in it. Start reading at ``open_postgres``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
@@ -61,6 +61,14 @@ class Postgres:
         """The process id of the embedded PostgreSQL."""
         return self._cluster.pid if self._cluster is not None else None
 
+    def let_in(self, without_password: Collection[str]) -> None:
+        """From now on the embedded PostgreSQL lets this process in as these users without a password (``all``: as all).
+
+        An external one has its own table. Errors: ConfigurationError.
+        """
+        if self._cluster is not None:
+            self._cluster.let_in(without_password)
+
     async def stop(self) -> None:
         """Stop the embedded PostgreSQL and give the data directory back. May be called twice."""
         if self._cluster is not None:
@@ -69,15 +77,18 @@ class Postgres:
             self._data_dir.release()
 
 
-async def open_postgres(config: Config) -> Postgres:
-    """Claim the data directory and have a PostgreSQL ready. Errors: ConfigurationError."""
+async def open_postgres(config: Config, *, without_password: Collection[str] = ()) -> Postgres:
+    """Claim the data directory and have a PostgreSQL ready. Errors: ConfigurationError.
+
+    ``without_password``: see ``Postgres.let_in``.
+    """
     data_dir = DataDir.claim(config.data_dir)
     try:
         if config.postgres_url:
             postgres = external(config.postgres_url)
             await check_external(postgres)
         else:
-            cluster = Cluster(data_dir, config.max_connections + _OURS)
+            cluster = Cluster(data_dir, config.max_connections + _OURS, without_password)
             await cluster.start()
             postgres = Postgres(
                 host=str(cluster.sockets),

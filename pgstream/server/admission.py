@@ -14,12 +14,16 @@ import psycopg
 from pgstream.catalog.postgres import ADMISSION, WORKER, relayed
 from pgstream.server.connect import unreachable
 
+_Row = tuple[str | None, bool, bool | None, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """``verifier``: None when the user may not come in. ``sure`` and ``mark`` are explained at ADMISSION."""
+    """``may``: whether the user may come in; ``verifier``: None also when there is no password. ``sure`` and ``mark``
+    are explained at ADMISSION."""
 
     verifier: str | None = field(default=None, repr=False)
+    may: bool = False
     sure: bool = False
     mark: str = ""
 
@@ -30,7 +34,7 @@ class Admissions:
     def __init__(self, url: str) -> None:
         self._url = url
         self._turn = asyncio.Lock()
-        self._connection: psycopg.AsyncConnection[tuple[str | None, bool | None, str]] | None = None
+        self._connection: psycopg.AsyncConnection[_Row] | None = None
 
     async def ask(self, user: str, database: str) -> Admission:
         """Errors: RelayedError when PostgreSQL cannot be asked."""
@@ -47,9 +51,9 @@ class Admissions:
                     raise unreachable(e) from None
             except psycopg.Error as e:
                 raise relayed(e) from None
-        return Admission(row[0], row[1] is True, row[2]) if row else Admission()
+        return Admission(row[0], row[1], row[2] is True, row[3]) if row else Admission()
 
-    async def _row(self, given: dict[str, str]) -> tuple[str | None, bool | None, str] | None:
+    async def _row(self, given: dict[str, str]) -> _Row | None:
         connection = self._connection
         if connection is None or connection.closed:
             connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=10)

@@ -74,7 +74,7 @@ class _Cancel(asyncio.Protocol):
 class _Start:
     """What start-up gathers."""
 
-    exchange: scram.ClientExchange
+    exchange: scram.ClientExchange | None
     backend: Backend
     done: asyncio.Future[None]
     greeting: list[bytes] = field(default_factory=list)
@@ -100,6 +100,14 @@ class _Start:
             self.greeting.append(message)
 
     def _authenticate(self, kind: int, data: bytes) -> None:
+        if kind == OK:
+            return
+        if self.exchange is None:
+            raise AuthorizationRefused(
+                what="PostgreSQL asks for a password, and the client proved itself by its certificate",
+                hint="Let PostgreSQL take this server in as that user without a password, by its own pg_hba.conf, "
+                "or ask for scram-sha-256 in the access table.",
+            )
         if kind == SASL:
             self.backend.write(frontend.encode_sasl_initial(scram.MECHANISM, self.exchange.first()))
         elif kind == CONTINUE:
@@ -107,7 +115,7 @@ class _Start:
         elif kind == FINAL:
             if not self.exchange.check(data):
                 raise AuthorizationRefused(what="PostgreSQL did not prove that it knows the user")
-        elif kind != OK:
+        else:
             raise AuthorizationRefused(
                 what="PostgreSQL asks for an authentication method other than scram-sha-256",
                 hint="Set scram-sha-256 for this server's address in its pg_hba.conf.",
@@ -115,14 +123,17 @@ class _Start:
 
 
 async def open_backend(
-    address: Address, parameters: Mapping[str, str], keys: scram.Keys, timeout_s: float = 30
+    address: Address, parameters: Mapping[str, str], keys: scram.Keys | None, timeout_s: float = 30
 ) -> tuple[Backend, list[bytes]]:
     """Connect and start a session. Gives the backend and its greeting (ParameterStatus and notices), ready for queries.
 
-    ``parameters`` are those of the client, user and database included. Errors: RelayedError as PostgreSQL worded it.
+    ``parameters`` are those of the client, user and database included; ``keys`` None: it gave no password.
+    Errors: RelayedError as PostgreSQL worded it.
     """
     backend = Backend()
-    start = _Start(scram.ClientExchange(keys=keys), backend, asyncio.get_running_loop().create_future())
+    start = _Start(
+        scram.ClientExchange(keys=keys) if keys else None, backend, asyncio.get_running_loop().create_future()
+    )
     backend.take(start.take)
     try:
         async with asyncio.timeout(timeout_s):

@@ -16,7 +16,7 @@ import structlog
 
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError, ShuttingDown, TooManyConnections
-from pgstream.server import proxy
+from pgstream.server import hba, proxy
 from pgstream.server.admission import Admissions
 from pgstream.server.cancel import CancelKeys
 from pgstream.server.connect import Address
@@ -25,6 +25,7 @@ from pgstream.server.language import Language
 from pgstream.server.refusals import Refusals
 from pgstream.server.reuse import Backends
 from pgstream.server.session import ClientSession
+from pgstream.server.tls import open_tls
 
 if TYPE_CHECKING:
     from pgstream.catalog.records import Snapshot
@@ -48,6 +49,7 @@ class Listener:
         self.config, self.tls = config, tls
         self.executor: Executor = Here()
         self.proxies = proxy.networks(config.proxy_protocol_from)
+        self.access = hba.load(config)
         self.sessions: set[ClientSession] = set()
         self.starting: dict[ClientSession, None] = {}
         """Those not yet authenticated, oldest first."""
@@ -64,6 +66,13 @@ class Listener:
         self.catalog, self.engine, self.address, self.language = catalog, engine, address, language
         self.admissions, self.backends = admissions, Backends(self.config, address)
         self.ready = True
+
+    def reload(self) -> None:
+        """Read certificates and the access table anew, for clients that come from now on.
+
+        Errors: ConfigurationError; then all is as before.
+        """
+        self.tls, self.access = open_tls(self.config, self.config.data_dir, make=False), hba.load(self.config)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -12,16 +12,21 @@ import contextlib
 import gc
 import signal
 import sys
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import structlog
 
 from pgstream.config import Config
+from pgstream.errors import ConfigurationError
 from pgstream.server.admission import Admissions
 from pgstream.server.connect import Address
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
 from pgstream.server.tls import open_tls
+
+if TYPE_CHECKING:
+    from pgstream.embedded.postgres import Postgres
 
 log = structlog.get_logger(__name__)
 
@@ -47,14 +52,26 @@ async def serve(config: Config) -> None:
             opening.cancel()
             await asyncio.wait({opening})
             return
-        listener = opening.result()
+        listener, postgres = opening.result()
+        loop.add_signal_handler(signal.SIGHUP, _reload, listener, postgres)
         await stopping
         log.info("stopping")
         await listener.close()
     log.info("stopped")
 
 
-async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
+def _reload(listener: Listener, postgres: Postgres) -> None:
+    """Take certificates and the access table as they are now; a fault in them is logged, and nothing changes."""
+    try:
+        listener.reload()
+        postgres.let_in(listener.access.without_password)
+    except ConfigurationError as e:
+        log.error("not reloaded", why=e.text, hint=e.hint)
+    else:
+        log.info("certificates and access table reloaded")
+
+
+async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Listener, Postgres]:
     """Open every part; ``stack`` closes what was opened, last first."""
     from pgstream.catalog.store import Catalog
     from pgstream.embedded.postgres import open_postgres
@@ -64,7 +81,7 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
     listener = Listener(config, tls=open_tls(config, config.data_dir, make=False))
     host, port = await listener.open()
     stack.push_async_callback(listener.close)
-    postgres = await open_postgres(config)
+    postgres = await open_postgres(config, without_password=listener.access.without_password)
     stack.push_async_callback(postgres.stop)
     listener.tls = open_tls(config, config.data_dir)
     catalog = await Catalog.open(config, postgres.url, config.data_dir)
@@ -84,7 +101,7 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> Listener:
     _settle_memory()
     print(ready_line(config, host, port), flush=True)  # noqa: T201
     log.info("ready", host=host, port=port)
-    return listener
+    return listener, postgres
 
 
 def _settle_memory() -> None:

@@ -8,9 +8,9 @@ Must not know: sockets, sessions. Start reading at ``decode``.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
 
 from pgstream.errors import ConfigurationError, ProtocolViolation
+from pgstream.server.access import Network
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 HEAD = 16
@@ -21,8 +21,6 @@ LOCAL, PROXY = 0x20, 0x21
 _ADDRESSES = {0x11: 4, 0x21: 16}
 """Families that are served, TCP over IPv4 and IPv6, with the bytes of one address."""
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
 
 def networks(setting: str) -> tuple[Network, ...]:
     """The peers named by ``proxy_protocol_from``. Errors: ConfigurationError."""
@@ -32,14 +30,6 @@ def networks(setting: str) -> tuple[Network, ...]:
         raise ConfigurationError(
             what=f'setting "proxy_protocol_from": {e}', hint="Addresses with commas between: 10.0.0.5, 10.1.0.0/16."
         ) from None
-
-
-def is_from(address: str, peers: Sequence[Network]) -> bool:
-    """Whether a peer is one that must send the header."""
-    if not peers:
-        return False
-    given = ipaddress.ip_address(address)
-    return any(given in network for network in peers)
 
 
 def rest(head: bytes) -> int:

@@ -42,7 +42,7 @@ class Pass:
     """With what a session came in. ``mark`` is empty when nothing may be assumed about other sessions."""
 
     parameters: Mapping[str, str]
-    keys: scram.Keys
+    keys: scram.Keys | None
     mark: str
 
     @property
@@ -69,7 +69,7 @@ class Backends:
         self._resetting: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def admit(self, parameters: Mapping[str, str], keys: scram.Keys, admission: Admission) -> Pass:
+    def admit(self, parameters: Mapping[str, str], keys: scram.Keys | None, admission: Admission) -> Pass:
         return Pass(parameters, keys, admission.mark if admission.sure else "")
 
     async def start(self, given: Pass) -> tuple[Backend | None, Sequence[bytes]]:

@@ -19,6 +19,7 @@ import structlog
 from pgstream.errors import (
     ActiveTransaction,
     AuthenticationTimeout,
+    AuthorizationRefused,
     PgStreamError,
     ProtocolViolation,
     RelayedError,
@@ -28,6 +29,7 @@ from pgstream.server.backend import Backend, discard
 from pgstream.server.connect import open_backend
 from pgstream.server.extended import Extended
 from pgstream.server.flight import BLOCK, IDLE, Flight
+from pgstream.server.handshake import secure
 from pgstream.server.inbound import Inbound
 from pgstream.server.run import Runner, as_error
 from pgstream.server.search_path import SearchPath
@@ -61,7 +63,8 @@ class ClientSession(asyncio.Protocol):
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.address = ""  # of the client, behind a load balancer too
-        self.binding: bytes | None = None
+        self.binding: bytes | None = None  # of TLS; None without it
+        self.certificate: bytes | None = None  # of the client, signed as asked (DER)
         self.minor = -1  # of protocol 3, once the start-up packet has come
         self.runner = Runner(self)
         self.extended = Extended(self)
@@ -215,25 +218,16 @@ class ClientSession(asyncio.Protocol):
 
     async def _become_tls(self, tls: tuple[ssl.SSLContext, bytes], begun: bytes) -> None:
         context, binding = tls
-        plain = self._transport
-        assert plain is not None
-        handshake = asyncio.get_running_loop().start_tls(plain, self, context, server_side=True)
+        assert self._transport is not None
         try:
-            if begun:
-                plain.pause_reading()  # what comes next goes to the TLS layer, after what we have
-                transport, _ = await asyncio.gather(handshake, _hand_over(self, plain, begun))
-            else:
-                transport = await handshake
+            transport = await secure(self._transport, self, context, begun)
         except BaseException:
-            plain.abort()
-            # Before the end of the handshake nobody tells us of a lost connection.
             self.listener.gone(self)
             raise
-        if transport is None:
-            raise ConnectionResetError
         self._transport, self.write = transport, transport.write
         transport.set_write_buffer_limits(high=WRITE_LIMIT)
         self.binding = binding
+        self.certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
     @property
     def is_busy(self) -> bool:
@@ -309,9 +303,9 @@ class ClientSession(asyncio.Protocol):
         given = self._greeted.given
         parameters = {**given.parameters, "database": name}
         try:
-            startup.check_database(name, self.listener.snapshot)
+            startup.check_move(self, self.listener, self._greeted, name)
             backend, greeting = await open_backend(self.listener.address, parameters, given.keys)
-        except RelayedError as e:
+        except (AuthorizationRefused, RelayedError) as e:
             e.severity = "ERROR"  # type: ignore[misc]  # fatal for the new connection, not for this session
             raise
         old = self.backend
@@ -418,17 +412,3 @@ class ClientSession(asyncio.Protocol):
             await work
         except Exception as e:  # the session's edge: nobody waits for it
             as_error(e)
-
-
-async def _hand_over(session: ClientSession, plain: asyncio.Transport, begun: bytes) -> None:
-    """Give bytes that were read already to the TLS layer that ``start_tls`` is putting on a transport."""
-    if plain.get_protocol() is session:
-        return  # it failed
-    await asyncio.sleep(0)  # it is connected in the next turn of the loop, which comes before anything is read
-    layer = cast(asyncio.BufferedProtocol, plain.get_protocol())
-    while begun:
-        room = memoryview(layer.get_buffer(len(begun)))
-        part = begun[: len(room)]
-        room[: len(part)] = part
-        layer.buffer_updated(len(part))
-        begun = begun[len(part) :]

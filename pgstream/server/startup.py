@@ -1,8 +1,8 @@
-"""A session's start: TLS, protocol version, SCRAM-SHA-256, the backend connection.
+"""A session's start: TLS, protocol version, the access table, the backend connection.
 
 Owns: everything before the first ReadyForQuery. ``greet`` ends with a session that is ready, or with None: the
 connection was a CancelRequest or went away.
-Must not know: statements, relay. Start reading at ``greet``.
+Must not know: how a client proves who it is (``authenticate``), statements, relay. Start reading at ``greet``.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 
 from pgstream.errors import (
     AuthorizationRefused,
-    PasswordRefused,
     ProtocolViolation,
     RelayedError,
     ShuttingDown,
     StartingUp,
 )
 from pgstream.server import proxy
+from pgstream.server.access import Rule, Visit, is_in
+from pgstream.server.authenticate import authenticate
 from pgstream.server.backend import Backend
 from pgstream.server.reuse import Pass
-from pgstream.wire import backend, frontend, scram
+from pgstream.wire import backend, frontend
 
 if TYPE_CHECKING:
     from pgstream.catalog.records import Snapshot
@@ -40,10 +41,11 @@ _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """Who the client is, what it was told, and the backend that is theirs; None: it is opened at the first message."""
+    """Who the client is, by which rule, what it was told, and its backend; None: it is opened at the first message."""
 
     user: str
     database: str
+    rule: Rule
     given: Pass
     backend: Backend | None
     greeting: Sequence[bytes]
@@ -62,8 +64,8 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     _check_replication(startup.parameters.get("replication"))
     _check_open(listener)
     database = startup.parameters.get("database") or user
-    admission = await listener.admissions.ask(user, database)
-    keys = await _authenticate(client, listener, user, admission.verifier)
+    rule = listener.access.find(Visit(client.address, database, user, tls=client.binding is not None))
+    keys, admission = await authenticate(client, listener, rule, user, database)
     listener.admit(client)
     client.write(backend.AUTHENTICATION_OK)
     check_database(database, listener.snapshot)
@@ -72,7 +74,7 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     given = listener.backends.admit(parameters, keys, admission)
     connection, greeting = await listener.backends.start(given)
     client.write(b"".join(greeting))
-    return Greeted(user, database, given, connection, greeting)
+    return Greeted(user, database, rule, given, connection, greeting)
 
 
 def _check_open(listener: Listener) -> None:
@@ -109,9 +111,23 @@ def check_database(database: str, snapshot: Snapshot) -> None:
         raise RelayedError(code="3D000", text=f'database "{database}" does not exist', severity="FATAL")
 
 
+def check_move(client: ClientSession, listener: Listener, greeted: Greeted, database: str) -> None:
+    """Whether a session may go on in another database: its start has shown all that the access table asks for there.
+
+    Errors: AuthorizationRefused, RelayedError.
+    """
+    rule = listener.access.find(Visit(client.address, database, greeted.user, tls=client.binding is not None))
+    if not rule.is_met_by(greeted.rule):
+        raise AuthorizationRefused(
+            what=f'database "{database}" asks for another proof than this session has given',
+            hint="Connect to it anew.",
+        )
+    check_database(database, listener.snapshot)
+
+
 async def _through_proxy(client: ClientSession, listener: Listener) -> None:
     """Read the header of a load balancer that must send one, for the client's own address."""
-    if proxy.is_from(client.address, listener.proxies):
+    if listener.proxies and is_in(client.address, listener.proxies):
         head = await client.next_bytes(proxy.HEAD)
         rest = await client.next_bytes(proxy.rest(head))
         client.address = proxy.decode(head, rest) or client.address
@@ -154,29 +170,6 @@ def _negotiate(client: ClientSession, startup: frontend.Startup) -> None:
     unknown = [name for name in startup.parameters if name.startswith("_pq_.")]
     if startup.minor > MINOR or unknown:
         client.write(backend.negotiate_protocol_version(client.minor, unknown))
-
-
-async def _authenticate(client: ClientSession, listener: Listener, user: str, text: str | None) -> scram.Keys:
-    """SCRAM with the verifier that PostgreSQL keeps. Without one the same is said, and no password fits."""
-    verifier = scram.Verifier.parse(text) if text else None
-    if verifier is None:
-        verifier = scram.Verifier.mock(user, listener.catalog.mock_secret)
-        if text:
-            listener.refusals.say(f'user "{user}" has no SCRAM-SHA-256 password', client.address)
-    exchange = scram.ServerExchange(verifier, binding=client.binding)
-    client.write(backend.authentication_sasl(exchange.mechanisms))
-    initial = frontend.decode_sasl_initial(await _password_message(client))
-    client.write(backend.authentication_sasl_continue(exchange.first(initial.mechanism, initial.data)))
-    final = exchange.final(await _password_message(client))
-    if final is None:
-        raise PasswordRefused(user=user)
-    client.write(backend.authentication_sasl_final(final[0]))
-    return final[1]
-
-
-async def _password_message(client: ClientSession) -> bytes:
-    _, payload = await client.next_message()
-    return payload
 
 
 def new_pid() -> int:

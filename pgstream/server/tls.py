@@ -36,14 +36,55 @@ def open_tls(config: Config, data_dir: Path, *, make: bool = True) -> tuple[ssl.
         certificate, key = config.tls_cert_file, config.tls_key_file
     else:
         raise ConfigurationError(what=f'setting "tls" must be off, auto or on, not "{config.tls}"')
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols([ALPN])
+    context = _context(config)
     try:
-        context.load_cert_chain(certificate, key)
+        _check_private(key)
+        context.load_cert_chain(certificate, key, password=_no_passphrase)
         return context, _binding(certificate.read_bytes())
     except (OSError, ValueError) as e:
         raise ConfigurationError(what=f'could not load certificate "{certificate}" with key "{key}": {e}') from None
+
+
+def _context(config: Config) -> ssl.SSLContext:
+    """With what holds for every certificate of the server; a client's is asked for, and wrong ones are refused."""
+    versions = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+    if config.tls_min_version not in versions:
+        raise ConfigurationError(what=f'setting "tls_min_version" must be 1.2 or 1.3, not "{config.tls_min_version}"')
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = versions[config.tls_min_version]
+    context.set_alpn_protocols([ALPN])
+    for file in (config.tls_ca_file, config.tls_crl_file):
+        if file is not None:
+            try:
+                context.load_verify_locations(file)
+            except (OSError, ValueError) as e:
+                raise ConfigurationError(what=f'could not load certificates of clients from "{file}": {e}') from None
+    if config.tls_ca_file is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+    if config.tls_crl_file is not None:
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN
+    return context
+
+
+def _check_private(key: Path) -> None:
+    """PostgreSQL's rule: nobody but its owner reads a key, or root's is read by a group."""
+    status = key.stat()
+    if status.st_mode & (0o027 if status.st_uid == 0 else 0o077):
+        raise ValueError(f"others can read the key; chmod 0600 {key}")
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask for it at the terminal."""
+    raise ValueError("the key has a passphrase, which is not supported")
+
+
+def common_name(certificate: bytes) -> str | None:
+    """The CN of a client's certificate (DER); None when it has none, or several to choose from."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    names = x509.load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if len(names) == 1 else None
 
 
 def _binding(pem: bytes) -> bytes:

@@ -23,6 +23,7 @@ def message(kind: bytes, body: bytes = b"") -> bytes:
 # Start-up
 
 AUTHENTICATION_OK = message(b"R", _int32(0))
+AUTHENTICATION_CLEARTEXT_PASSWORD = message(b"R", _int32(3))
 
 
 def authentication_sasl(mechanisms: Sequence[str]) -> bytes:

@@ -87,6 +87,11 @@ class Verifier:
         keys = derive(password, salt, iterations)
         return cls(iterations, salt, _sha(keys.client), keys.server)
 
+    def keys_of(self, password: str) -> Keys | None:
+        """The keys of a password; None when it is another than this was made of."""
+        keys = derive(password, self.salt, self.iterations)
+        return keys if hmac.compare_digest(_sha(keys.client), self.stored) else None
+
     def __str__(self) -> str:
         return f"{MECHANISM}${self.iterations}:{_b64(self.salt)}${_b64(self.stored)}:{_b64(self.server)}"
 

@@ -22,6 +22,7 @@ from pgstream.catalog.records import DatabaseRecord, Snapshot
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
 from pgstream.errors import SyntaxFault
+from pgstream.server import hba
 from pgstream.server.admission import Admissions
 from pgstream.server.connect import Address
 from pgstream.server.language import Language
@@ -206,7 +207,7 @@ class Door:
         await self._close()
 
     async def _open(self) -> None:
-        self.postgres = await open_postgres(self.config)
+        self.postgres = await open_postgres(self.config, without_password=hba.load(self.config).without_password)
         await self._make_user()
         self.listener = self._listener(self.config)
         _, self.port = await self.listener.open()
