@@ -29,6 +29,11 @@ WHOLE = frozenset((READY, STATUS))
 """Messages whose contents are read too."""
 MANY = 4096
 """Bytes of a chunk from which rows are looked for in runs."""
+LONG = 1 << 16
+"""Bytes of an answer after which nobody waits for its next few kilobytes."""
+GATHER_S = 0.001
+"""How long a long answer then gathers in the socket before it is read. PostgreSQL sends 8 KiB at a time: to relay each by
+itself costs as many system calls on both sides, on a core that PostgreSQL and the client could use."""
 FAILING = "pgstream: a statement failed before PostgreSQL saw it"
 """No SQL: what makes a transaction fail."""
 ENCODING = b"client_encoding\0"
@@ -63,6 +68,8 @@ class Backend(asyncio.Protocol):
         self._head = b""  # a part of a header, already relayed
         self._skip = 0  # rest of a message whose header has been seen
         self._runs = Runs()
+        self._streamed = 0  # bytes of an answer since it last gathered
+        self._gathering = False
         self._taker: Taker | None = None
         self._taken = bytearray()  # a part of a message, not relayed
 
@@ -96,6 +103,8 @@ class Backend(asyncio.Protocol):
         end = len(data)
         whole = not pos
         many = end - pos > MANY
+        if many:
+            self._gather(end)
         while end - pos >= 5:
             kind, length = header(data, pos)
             if kind in (DATA_ROW, COPY_DATA):
@@ -118,6 +127,19 @@ class Backend(asyncio.Protocol):
         if self.flight.waiter is not None:
             self.flight.settle()
 
+    def _gather(self, length: int) -> None:
+        self._streamed += length
+        if self._streamed > LONG and not self._gathering:
+            self._gathering, self._streamed = True, 0
+            self.pause_reading()
+            asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        # Otherwise the client reads slowly, and its session says when to go on.
+        if self.client is None or self.client.is_drained:
+            self.resume_reading()
+
     @staticmethod
     def _learn(data: bytes) -> None:
         """Keep the layout of a chunk that ``_scan`` walked, if the like of it can be told by its headers alone."""
@@ -134,6 +156,7 @@ class Backend(asyncio.Protocol):
     def _note(self, kind: int, data: bytes | bytearray, pos: int) -> None:
         flight = self.flight
         if kind == READY:
+            self._streamed = 0
             flight.ready(data[pos + 5])
             if self.client is not None:
                 self.client.backend_ready(flight.status)

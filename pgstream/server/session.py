@@ -159,6 +159,10 @@ class ClientSession(asyncio.Protocol):
 
     # What the others of this package use
 
+    @property
+    def is_drained(self) -> bool:
+        return self._drained is None
+
     async def drained(self) -> None:
         if self._drained is not None:
             await self._drained
