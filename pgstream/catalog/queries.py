@@ -22,7 +22,7 @@ from pgstream.errors import UndefinedQuery
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.I)
 INTENDED = frozenset({"running", "terminated"})
 ACTUAL = frozenset({"starting", "running", "errored", "terminate_requested", "terminated"})
-_MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress"})
+_MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress", "pool"})
 
 
 class _Sink(msgspec.Struct):
@@ -85,8 +85,14 @@ async def listed(session: AsyncSession, include_ended: bool) -> list[QueryRecord
     return [rows.query(r) for r in await session.scalars(wanted)]
 
 
+async def busy_pools(session: AsyncSession) -> set[str]:
+    """Pools of queries that are neither errored nor terminated."""
+    found = select(models.QueryRow.pool).where(models.QueryRow.actual.not_in(("terminated", "errored"))).distinct()
+    return set(await session.scalars(found))
+
+
 async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> QueryRecord:
-    """Set some of intended, actual, message, attempt, progress."""
+    """Set some of intended, actual, message, attempt, progress, pool."""
     if unknown := changes.keys() - _MAY_CHANGE:
         raise ValueError(f"a query's {sorted(unknown)} cannot be changed")
     if changes.get("intended", "running") not in INTENDED or changes.get("actual", "running") not in ACTUAL:

@@ -252,8 +252,13 @@ class Catalog:
         async with self._reading() as session:
             return await queries.listed(session, include_ended)
 
+    async def busy_pools(self) -> set[str]:
+        """The compute pools that a query should run in."""
+        async with self._reading() as session:
+            return await queries.busy_pools(session)
+
     async def set_query(self, id: str, **changes: Any) -> QueryRecord:
-        """Change intended=, actual=, message=, attempt= or progress=."""
+        """Change intended=, actual=, message=, attempt=, progress= or pool=."""
         async with self._reading() as session, session.begin():
             return await queries.change(session, id, changes)
 

@@ -1,187 +1,178 @@
 """The engine: everything that statements may ask of Spark, without Spark in this process.
 
-Owns: the default pool, its lock, and the dispatch of what its worker says. Continuous queries are ``life``'s,
-interactive ones ``results``'.
-Must not know: statements, clients, Spark. Start reading at ``Engine.start``.
+Owns: the compute pools of this server, and when each is awake: the one that is asked, those with queries, none that
+somebody stopped, and none that has been idle for as long as its timeout says.
+Must not know: statements, clients, Spark, what happens in a pool (``compute``). Start reading at ``Engine.start``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from pgstream import types
+from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
-from pgstream.engine import faults, requests
-from pgstream.engine.channel import Alive, Analyze, Analyzed, Ended, Event, Failed, Progress, Ready, Rows, Running
-from pgstream.engine.launch import Prepare, preparer
-from pgstream.engine.life import Queries
-from pgstream.engine.lock import PoolLock
-from pgstream.engine.pool import Pool
+from pgstream.engine import launch
+from pgstream.engine.compute import Columns, ComputePool
+from pgstream.engine.launch import Launch
 from pgstream.engine.results import ResultStream
-from pgstream.errors import EngineUnavailable, PgStreamError
+from pgstream.errors import NotReady, PgStreamError
 from pgstream.planner.plan import Plan
 
-READY_S = 60.0
-ANALYZE_S = 30.0
-Columns = list[tuple[str, types.Type, bool]]
+DEFAULT = "default"
+LOOK_S = 2.0
+"""How often the pools are compared with what is intended."""
+MINUTE_S = 60.0
+Prepare = Callable[[Config, Mapping[str, str]], Awaitable[Launch]]
 log = structlog.get_logger(__name__)
 
 
 class Engine:
-    """The default pool and its queries. ``prepare`` is replaced by tests."""
+    """All compute pools. ``prepare`` is replaced by tests."""
 
-    def __init__(self, config: Config, catalog: Catalog, prepare: Prepare | None = None) -> None:
+    def __init__(self, config: Config, catalog: Catalog, prepare: Prepare = launch.prepare) -> None:
+        self._config = config
         self._catalog = catalog
-        self._pool = Pool("default", config.data_dir, prepare or preparer(config), self, config.shutdown_grace_s)
-        self._lock = PoolLock(catalog.control_url, self._pool.name)
-        self._queries = Queries(catalog, config.data_dir, self._pool.send, lambda: self._pool.is_ready)
-        self._results: dict[str, ResultStream] = {}
-        self._asked: dict[int, asyncio.Future[Columns]] = {}
-        self._ids = itertools.count(1)
-        self._task: asyncio.Task[None] | None = None
+        self._prepare = prepare
+        self._pools: dict[str, ComputePool] = {}
+        self._used_at: dict[str, float] = {}
+        self._keeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to run the pool; returns at once. Queries follow when its worker is ready."""
-        self._task = asyncio.create_task(self._run())
+        """Wake the default pool, and soon those that have queries; returns at once."""
+        if self._wants(DEFAULT):
+            self.pool(DEFAULT).wake()
+        self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End the worker, after its running batches. Queries stay intended as they are, for the next start."""
-        if self._task is not None:
-            self._task.cancel()
+        """End all workers, after their running batches. Queries stay intended as they are, for the next start."""
+        if self._keeping is not None:
+            self._keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-        self._disappoint("the server is stopping")
-        await self._queries.close()
-        await self._queries.progress.flush()
+                await self._keeping
+        await asyncio.gather(*(p.close() for p in self._pools.values()))
 
-    async def _run(self) -> None:
+    # Pools
+
+    def pool(self, name: str) -> ComputePool:
+        """The pool of that name, asleep when it is new here."""
+        found = self._pools.get(name)
+        if found is None:
+
+            async def prepare() -> Launch:
+                record = self._record(name)
+                return await self._prepare(self._config, record.options if record is not None else {})
+
+            found = self._pools[name] = ComputePool(name, self._config, self._catalog, prepare)
+        return found
+
+    def _record(self, name: str) -> ObjectRecord | None:
+        return self._catalog.snapshot.objects.get((DEFAULT_ORGANIZATION, "compute_pool", name))
+
+    def _wants(self, name: str) -> bool:
+        """Whether it may run: it is there, and nobody stopped it."""
+        record = self._record(name)
+        return name == DEFAULT if record is None else record.state != "stopped"
+
+    def _usable(self, name: str) -> ComputePool:
+        """A pool that is asked for something. Error: NotReady when somebody stopped it."""
+        if not self._wants(name):
+            raise NotReady(
+                what=f'compute pool "{name}" is stopped',
+                hint=f"START COMPUTE_POOL {name} starts it; USE COMPUTE_POOL takes another.",
+                ds_code="3E004",
+            )
+        self._used_at[name] = asyncio.get_running_loop().time()
+        return self.pool(name)
+
+    def pool_state(self, name: str) -> tuple[str, str]:
+        """``running``, ``starting`` or ``stopped``, and what is wrong if it does not start."""
+        found = self._pools.get(name)
+        return ("stopped", "") if found is None else (found.state, found.why)
+
+    async def start_pool(self, name: str) -> None:
+        """Wake a pool now, instead of when it is first needed."""
+        self._usable(name).wake()
+
+    async def stop_pool(self, name: str) -> None:
+        """End a pool's worker; its queries wait."""
+        if name in self._pools:
+            await self._pools[name].sleep("the compute pool is stopped")
+
+    async def _keep(self) -> None:
+        """Wake pools that have queries, also those that another server's clients started; put others to sleep."""
         while True:
             try:
-                async with self._lock.hold() as lost:
-                    await self._queries.adopt()
-                    await self._serve(lost)
+                busy = await self._catalog.busy_pools()
             except PgStreamError as e:
-                log.warning("pool could not be taken, trying again", error=e.text)
-            self.worker_died("another server may run the pool")
-            await asyncio.sleep(1)
+                log.warning("pools could not be compared with the catalogue, trying again", error=e.text)
+            else:
+                for name in busy:
+                    if self._wants(name):
+                        self.pool(name).wake()
+                for pool in list(self._pools.values()):
+                    await self._settle(pool, pool.name in busy)
+            await asyncio.sleep(LOOK_S)
 
-    async def _serve(self, lost: asyncio.Task[None]) -> None:
-        """Run the pool until its lock is lost, or until cancelled."""
-        work = [asyncio.create_task(self._pool.run()), asyncio.create_task(self._queries.progress.run())]
-        try:
-            await asyncio.wait([lost, *work], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in work:
-                task.cancel()
-            await asyncio.wait(work)
-        for task in work:
-            if not task.cancelled() and (e := task.exception()) is not None:
-                log.error("pool stopped", exc_info=e)
+    async def _settle(self, pool: ComputePool, busy: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        if busy or pool.is_asked:
+            self._used_at[pool.name] = now
+        if pool.state == "stopped":
+            return
+        if not self._wants(pool.name):
+            await pool.sleep("the compute pool is stopped")
+            return
+        record = self._record(pool.name)
+        minutes = record.options.get("compute_pool.timeout_min") if record is not None else None
+        idle_s = now - self._used_at.setdefault(pool.name, now)
+        if minutes is not None and idle_s > int(minutes) * MINUTE_S:
+            log.info("idle pool stopped", pool=pool.name, idle_s=round(idle_s))
+            await pool.sleep("the compute pool was idle")
 
-    @property
-    def worker_ready(self) -> bool:
+    def is_ready(self, pool: str = DEFAULT) -> bool:
         """Whether an analysis or a query would begin without waiting for Spark."""
-        return self._pool.is_ready
+        return self.pool_state(pool)[0] == "running"
 
     # Continuous queries
+
+    async def _of(self, query_id: str) -> ComputePool:
+        return self.pool((await self._catalog.query(query_id)).pool)
 
     async def launch(self, query_id: str) -> None:
         """Start a recorded query; returns when it runs, or while it waits (its message says for what).
 
         Raises the fault, with the query and its relation gone again, if it cannot run at all.
         """
-        await self._queries.launch(query_id)
+        await (await self._of(query_id)).launch(query_id)
 
     async def terminate(self, query_id: str) -> None:
         """End a query for good; ``terminate_requested`` while a long batch still runs."""
-        await self._queries.terminate(query_id)
+        await (await self._of(query_id)).terminate(query_id)
 
-    async def restart(self, query_id: str) -> None:
-        """Run a query again from its last state. Error: NotReady for a terminated one."""
-        await self._queries.restart(query_id)
+    async def restart(self, query_id: str, pool: str | None = None) -> None:
+        """Run a query again from its last state, in another pool if one is given. Error: NotReady if terminated."""
+        record = await self._catalog.query(query_id)
+        target = self._usable(pool or record.pool)
+        if target.name == record.pool:
+            await target.restart(record.id)
+        else:
+            await self.pool(record.pool).move(record.id, target)
 
     def progress(self, query_id: str) -> Mapping[str, object]:
         """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
-        return self._queries.progress.latest.get(query_id, {})
+        return next((found for p in self._pools.values() if (found := p.progress(query_id))), {})
 
     # Questions to Spark
 
-    async def analyze(self, plan: Plan) -> Columns:
-        """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable."""
-        await self._pool.wait_ready(READY_S)
-        id = next(self._ids)
-        answer: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
-        self._asked[id] = answer
-        try:
-            self._pool.send(Analyze(id, plan.json()))
-            async with asyncio.timeout(ANALYZE_S):
-                return await answer
-        except TimeoutError:
-            raise EngineUnavailable(why="the analyzer did not answer in time") from None
-        finally:
-            del self._asked[id]
+    async def analyze(self, plan: Plan, pool: str = DEFAULT) -> Columns:
+        """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable, NotReady."""
+        return await self._usable(pool).analyze(plan)
 
-    def open_result(self, plan: Plan) -> ResultStream:
+    def open_result(self, plan: Plan, pool: str = DEFAULT) -> ResultStream:
         """Rows of an interactive SELECT. ``aclose`` ends its Spark query."""
-        query = str(uuid.uuid4())
-
-        async def begin(stream: ResultStream) -> None:
-            await self._pool.wait_ready(READY_S)
-            start = await requests.start_result(self._catalog, query, plan)
-            self._results[query] = stream
-            self._pool.send(start)
-
-        return ResultStream(query, begin, self._pool.send, lambda id: self._results.pop(id, None))
-
-    # What the worker says
-
-    def worker_said(self, event: Event) -> None:
-        match event:
-            case Rows():
-                if stream := self._results.get(event.query):
-                    stream.arrived(event)
-            case Progress():
-                if self._queries.owns(event.query):
-                    self._queries.progress.add(event)
-            case Running():
-                self._queries.running(event)
-            case Alive():
-                self._queries.alive(event)
-            case Ended():
-                if stream := self._results.get(event.query):
-                    stream.ended(event)
-                else:
-                    self._queries.ended(event)
-            case Analyzed() | Failed():
-                self._answer(event)
-            case Ready():
-                self._queries.reconcile()
-
-    def _answer(self, event: Analyzed | Failed) -> None:
-        answer = self._asked.get(event.id)
-        if answer is None or answer.done():
-            return
-        if isinstance(event, Failed):
-            answer.set_exception(faults.error(event.fault))
-        else:
-            answer.set_result([(name, types.from_spark(text), nullable) for name, text, nullable in event.columns])
-
-    def worker_died(self, why: str) -> None:
-        self._disappoint(why)
-        self._queries.died(why)
-
-    def _disappoint(self, why: str) -> None:
-        """Nobody will answer those who wait."""
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(EngineUnavailable(why=why))
-        for stream in list(self._results.values()):
-            stream.lost(why)
+        return self._usable(pool).open_result(plan)

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -31,23 +31,29 @@ class Launch:
     environ: dict[str, str]
 
 
-Prepare = Callable[[], Awaitable[Launch]]
+SIZES = {"SMALL": 1, "MEDIUM": 2, "LARGE": 4}
+"""How many times the setting spark_memory_mb a pool of each size has."""
 
 
-def preparer(config: Config) -> Prepare:
-    """``prepare`` for these settings."""
-    return lambda: prepare(config)
+def sized(config: Config, options: Mapping[str, str]) -> dict[str, object]:
+    """The worker's settings that a pool's own options decide; the server's are the defaults."""
+    cores = options.get("compute_pool.cores")
+    memory = config.spark_memory_mb * SIZES[options.get("compute_pool.size", "SMALL")]
+    return {
+        "master": options.get("compute_pool.master") or (f"local[{cores}]" if cores else config.spark_master),
+        "memory_mb": int(options.get("compute_pool.memory_mb", memory)),
+        "spark": {k: v for k, v in options.items() if k.startswith("spark.")},
+    }
 
 
-async def prepare(config: Config) -> Launch:
+async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
     """Find Java and the connectors (downloading what is missing). Errors: ConfigurationError."""
     java = await asyncio.to_thread(find_java, config)
     jars = await asyncio.to_thread(fetch, config, lambda line: log.info("jars", step=line))
     settings = {
         "java": str(java),
         "jars": [str(j) for j in jars],
-        "master": config.spark_master,
-        "memory_mb": config.spark_memory_mb,
+        **sized(config, options),
         "cache_dir": str(config.cache.absolute()),
         "checkpoints": str((config.data_dir / "checkpoints").absolute()),
         "fast_start": config.spark_fast_start,

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.engine import faults, requests
 from pgstream.engine.channel import Alive, Ended, Fault, Request, Running, Stop
@@ -62,11 +63,12 @@ class Run:
 
 
 class Queries:
-    """All continuous queries of a pool. ``send`` reaches the worker; ``is_ready`` says whether there is one."""
+    """All continuous queries of ``pool``. ``send`` reaches the worker; ``is_ready`` says whether there is one."""
 
     def __init__(
-        self, catalog: Catalog, data_dir: Path, send: Callable[[Request], None], is_ready: Callable[[], bool]
+        self, pool: str, catalog: Catalog, data_dir: Path, send: Callable[[Request], None], is_ready: Callable[[], bool]
     ) -> None:
+        self._pool = pool
         self._catalog = catalog
         self._data_dir = data_dir
         self._send = send
@@ -105,9 +107,12 @@ class Queries:
 
     async def adopt(self) -> None:
         """This server has the pool now: what the last one left as running is not."""
-        for record in await self._catalog.queries():
+        for record in await self._live():
             if record.actual == "running":
                 await self._record(self._run(record.id), actual="starting", message="waiting: the worker is starting")
+
+    async def _live(self) -> list[QueryRecord]:
+        return [q for q in await self._catalog.queries() if q.pool == self._pool]
 
     def reconcile(self) -> None:
         """A worker is ready: start all that should run, finish all that should end."""
@@ -115,7 +120,7 @@ class Queries:
 
     async def _reconcile(self) -> None:
         try:
-            records = await self._catalog.queries()
+            records = await self._live()
         except PgStreamError as e:
             log.warning("queries could not be read, trying again", error=e.text)
             asyncio.get_running_loop().call_later(1.0, self.reconcile)
@@ -171,6 +176,31 @@ class Queries:
         async with run.lock:
             await self._catalog.set_query(record.id, actual="starting", message="")
         await self._stop(run, forget=False, then=self._start)
+
+    async def move(self, id: str, pool: str, take: Callable[[str], Awaitable[None]]) -> None:
+        """Let another pool run a query from its last state: it ends here first, so two never write its state."""
+        record = await self._catalog.query(id)
+        if record.intended == "terminated":
+            raise NotReady(what=f'query "{id}" is terminated', hint="CREATE it again; a terminated query is gone.")
+        run = self._run(record.id)
+        run.calm()
+        async with run.lock:
+            moving = f"waiting: moving to compute pool {pool}"
+            await self._catalog.set_query(record.id, actual="starting", message=moving)
+
+        async def leave(run: Run) -> None:
+            await self.progress.flush()
+            async with run.lock:
+                await self._catalog.set_query(run.id, pool=pool)
+            self._runs.pop(run.id, None)
+            self.progress.forget(run.id)
+            await take(run.id)
+
+        await self._stop(run, forget=False, then=leave)
+
+    async def begin(self, id: str) -> None:
+        """Start a query that is in the catalogue; at once, or when there is a worker."""
+        await self._start(self._run(id))
 
     async def _stop(self, run: Run, forget: bool, then: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
         """Stop a run and then do the next thing; not waited for beyond ``STOP_S``, but done all the same."""

@@ -7,6 +7,7 @@ Must not know: queries. Start reading at ``Pool.run``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +15,7 @@ import structlog
 
 from pgstream.engine import leftover
 from pgstream.engine.channel import Event, Ready, Request
-from pgstream.engine.launch import Prepare
+from pgstream.engine.launch import Launch
 from pgstream.engine.process import WorkerProcess
 from pgstream.errors import EngineUnavailable, PgStreamError
 
@@ -22,6 +23,10 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 # A worker that ran this long was well: its death is the first of a new row.
 WELL_AFTER_S = 60.0
 log = structlog.get_logger(__name__)
+
+
+Prepare = Callable[[], Awaitable[Launch]]
+"""What a worker is started with, asked before each start."""
 
 
 class Listener(Protocol):

@@ -64,6 +64,6 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
            "spark.sql.shuffle.partitions": str(cores)}  # fmt: skip
     if settings.master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    for name, value in (SETTINGS | own).items():
+    for name, value in (SETTINGS | own | settings.spark).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -15,6 +15,7 @@ import msgspec
 class Settings(msgspec.Struct, frozen=True):
     """``java``: the executable. ``jars``: connector jars. ``memory_mb``: heap of the Spark driver.
 
+    ``spark``: Spark settings of the pool's own, which win over ours.
     ``checkpoints``: folder or URL that the server builds checkpoint paths under; unused for interactive queries.
     """
 
@@ -26,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True):
     checkpoints: str = ""
     fast_start: bool = False
     trigger_ms: int = 100
+    spark: dict[str, str] = {}
     log_level: str = "info"
 
     @property

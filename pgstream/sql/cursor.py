@@ -217,6 +217,16 @@ class Cursor:
             e.at = first.start if e.at is None else e.at
             raise
 
+    def argument(self) -> tuple[str | None, types.Type]:
+        """``[name] type`` of a function's argument."""
+        begin = self._index
+        name = self.name()
+        # One word, or one with (…) or <…> after it, is a type; DOUBLE PRECISION is one too.
+        if any(self.peek(sign) for sign in (",", ")", "(", "<", "PRECISION")):
+            self._index = begin
+            return None, self.type()
+        return name.text, self.type()
+
     # Queries
 
     def select(self) -> Select:

@@ -70,9 +70,9 @@ def query_options(given: Options, name: Given | None = None) -> QueryOptions:
 
 async def analyze(ctx: Context, root: Node) -> tuple[ColumnRecord, ...]:
     """The output columns as the engine's analyzer sees them; it refuses what cannot run."""
-    if not ctx.engine.worker_ready:
+    if not ctx.engine.is_ready(ctx.session.pool):
         ctx.notice("waiting for the query engine to start")
-    found = await ctx.engine.analyze(Plan(root, ResultSink()))
+    found = await ctx.engine.analyze(Plan(root, ResultSink()), ctx.session.pool)
     return tuple(ColumnRecord(n, t, nullable) for n, t, nullable in found)
 
 
@@ -119,4 +119,5 @@ def _record(ctx: Context, sql: str, p: Prepared) -> QueryRecord:
         sources=tuple(str(r.full) for r in p.planned.sources),
         sink=str(p.into.full),
         stores=tuple(sorted(stores)),
+        pool=ctx.session.pool,
     )

@@ -54,7 +54,7 @@ class SelectStream(Statement):
         planned = self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
         plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
-        return Result(ROWS, [Column(c.name, c.type) for c in columns], ctx.engine.open_result(plan))
+        return Result(ROWS, [Column(c.name, c.type) for c in columns], ctx.engine.open_result(plan, ctx.session.pool))
 
     async def explain(self, ctx: Context) -> Explained:
         planned = self._plan(ctx)

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 from pgstream.catalog.records import QueryRecord, Snapshot, StoreRecord
 from pgstream.config import Config
-from pgstream.engine import life, pool
+from pgstream.engine import compute, engine, life, pool
 from pgstream.engine.engine import Engine
 from pgstream.engine.launch import Launch
 from pgstream.errors import UndefinedQuery
@@ -38,12 +38,24 @@ class FakeCatalog:
         self.history: list[tuple[str, dict[str, Any]]] = []
         self.discarded: list[str] = []
 
-    def add(self, **settings: str) -> str:
+    def add(self, pool: str = "default", **settings: str) -> str:
         id = str(uuid.uuid4())
         plan = view_plan().json()
         sources = ("main.public.s",)
         self.records[id] = QueryRecord(
-            id, None, 1, "view", "…", plan, "sysadmin", "main", sources, "main.public.v", ("k",), settings=settings
+            id,
+            None,
+            1,
+            "view",
+            "…",
+            plan,
+            "sysadmin",
+            "main",
+            sources,
+            "main.public.v",
+            ("k",),
+            settings=settings,
+            pool=pool,
         )
         return id
 
@@ -68,6 +80,9 @@ class FakeCatalog:
         self.discarded.append(id)
         del self.records[id]
 
+    async def busy_pools(self) -> set[str]:
+        return {q.pool for q in self.records.values() if q.actual not in ("terminated", "errored")}
+
     async def store_options(self, name: str) -> dict[str, str]:
         return {"uris": "b", "password": "hush"}
 
@@ -77,6 +92,9 @@ class FakeCatalog:
 
 class FreeLock:
     """A pool lock that nobody else wants."""
+
+    def __init__(self, url: str, pool: str) -> None:
+        pass
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -116,12 +134,10 @@ class Bench:
         self.engine = self.new_engine()
 
     def new_engine(self) -> Engine:
-        async def prepare() -> Launch:
+        async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
             return Launch([sys.executable, str(FAKE)], self.environ)
 
-        engine = Engine(self.config, self.catalog, prepare)  # type: ignore[arg-type]
-        engine._lock = FreeLock()  # type: ignore[assignment]
-        return engine
+        return Engine(self.config, self.catalog, prepare)  # type: ignore[arg-type]
 
     def heard(self, kind: str) -> list[dict[str, Any]]:
         if not self.trace.exists():
@@ -129,8 +145,8 @@ class Bench:
         lines = [json.loads(line) for line in self.trace.read_text().splitlines(keepends=True) if line.endswith("\n")]
         return [line for line in lines if line["type"] == kind]
 
-    def worker_pid(self) -> int:
-        return int((self.folder / "worker-default.pid").read_text().split()[0])
+    def worker_pid(self, pool: str = "default") -> int:
+        return int((self.folder / f"worker-{pool}.pid").read_text().split()[0])
 
     async def state(self, id: str, actual: str, message: str | None = None) -> QueryRecord:
         def reached() -> bool:
@@ -145,6 +161,8 @@ class Bench:
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     monkeypatch.setattr(pool, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(life, "STOP_S", 0.3)
+    monkeypatch.setattr(compute, "PoolLock", FreeLock)
+    monkeypatch.setattr(engine, "LOOK_S", 0.02)
     made = Bench(tmp_path)
     yield made
     await made.engine.stop()

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pgstream.engine import engine as engine_module
-from pgstream.engine import leftover, pool, results
+from pgstream.engine import compute, leftover, pool, results
 from pgstream.errors import EngineUnavailable, NotReady, RelayedError
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
 
@@ -156,7 +155,7 @@ async def test_terminate_that_takes_long_ends_all_the_same(bench: Bench) -> None
 
 async def test_terminate_in_the_middle_of_a_start(bench: Bench) -> None:
     await bench.engine.start()
-    await until(lambda: bench.engine.worker_ready)
+    await until(lambda: bench.engine.is_ready())
     go, options = asyncio.Event(), bench.catalog.store_options
 
     async def slow(name: str) -> dict[str, str]:
@@ -166,7 +165,7 @@ async def test_terminate_in_the_middle_of_a_start(bench: Bench) -> None:
     bench.catalog.store_options = slow  # type: ignore[method-assign]
     id = bench.catalog.add()
     launching = asyncio.create_task(bench.engine.launch(id))
-    await until(lambda: bench.engine._queries._run(id).lock.locked())
+    await until(lambda: bench.engine.pool("default")._queries._run(id).lock.locked())
     ending = asyncio.create_task(bench.engine.terminate(id))
     await asyncio.sleep(0)
     go.set()
@@ -237,7 +236,7 @@ async def test_left_over_worker_is_ended(bench: Bench) -> None:
         await until(lambda: leftover.find(path) == left.pid)
         await bench.engine.start()
         await until(lambda: left.poll() is not None)
-        await until(lambda: bench.engine.worker_ready)
+        await until(lambda: bench.engine.is_ready())
         assert other.poll() is None
     finally:
         for process in (left, other):
@@ -262,8 +261,8 @@ async def test_analyze(bench: Bench) -> None:
 
 
 async def test_analyze_without_worker_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "READY_S", 0.05)
-    assert not bench.engine.worker_ready
+    monkeypatch.setattr(compute, "READY_S", 0.05)
+    assert not bench.engine.is_ready()
     with pytest.raises(EngineUnavailable, match="starting"):
         await bench.engine.analyze(result_plan())
 
@@ -281,7 +280,7 @@ async def test_results_flow_within_credit(bench: Bench) -> None:
     await until(lambda: bench.heard("Stop"))
     with pytest.raises(StopAsyncIteration):
         await anext(rows)
-    assert not bench.engine._results
+    assert not bench.engine.pool("default")._results
 
 
 async def test_results_end_with_limit_fault_or_death(bench: Bench) -> None:
@@ -293,7 +292,7 @@ async def test_results_end_with_limit_fault_or_death(bench: Bench) -> None:
             async for row in bench.engine.open_result(result_plan(alias)):
                 seen.append(row[0])
         assert seen == ["1", "2", "3"]
-    assert not bench.engine._results
+    assert not bench.engine.pool("default")._results
 
 
 async def test_closing_wakes_the_reader(bench: Bench) -> None:
@@ -336,7 +335,7 @@ def test_worker_settings_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PGSTREAM_ADMIN_PASSWORD", "hush")
     monkeypatch.setenv("PGSTREAM_POSTGRES_URL", "postgresql://u:hush@h/d")
     started = time.monotonic()
-    made = asyncio.run(launch.prepare(Config(secret_key="hush")))
+    made = asyncio.run(launch.prepare(Config(secret_key="hush"), {}))
     assert time.monotonic() - started < 5
     assert "hush" not in str(made) and made.argv[1:] == ["-m", "pgstream.spark"]
     assert '"java": "/java"' in made.environ["PGSTREAM_WORKER"]

@@ -72,9 +72,10 @@ def do_parse(text: str) -> str:
 class Analyzer:
     """An engine that knows the types of columns by their names."""
 
-    worker_ready = True
+    def is_ready(self, pool: str) -> bool:
+        return True
 
-    async def analyze(self, plan: Any) -> list[tuple[str, types.Type, bool]]:
+    async def analyze(self, plan: Any, pool: str) -> list[tuple[str, types.Type, bool]]:
         return [(e.name, TYPES.get(e.name, types.TEXT), True) for e in plan.root.columns]
 
 

@@ -1,0 +1,230 @@
+"""One compute pool as the server sees it: a worker that is awake or asleep, the queries in it, questions to it.
+
+Owns: the pool's lock, waking it when it is needed, and the dispatch of what its worker says. Continuous queries are
+``life``'s, interactive ones ``results``'.
+Must not know: other pools (``engine``), statements, clients, Spark. Start reading at ``ComputePool.wake``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import uuid
+from collections.abc import Mapping
+
+import structlog
+
+from pgstream import types
+from pgstream.catalog.store import Catalog
+from pgstream.config import Config
+from pgstream.engine import faults, requests
+from pgstream.engine.channel import Alive, Analyze, Analyzed, Ended, Event, Failed, Progress, Ready, Rows, Running
+from pgstream.engine.life import Queries
+from pgstream.engine.lock import PoolLock
+from pgstream.engine.pool import Pool, Prepare
+from pgstream.engine.results import ResultStream
+from pgstream.errors import EngineUnavailable, PgStreamError
+from pgstream.planner.plan import Plan
+
+READY_S = 60.0
+ANALYZE_S = 30.0
+Columns = list[tuple[str, types.Type, bool]]
+log = structlog.get_logger(__name__)
+
+
+class ComputePool:
+    """A pool and its queries. It is asleep until ``wake``: no process, no lock."""
+
+    def __init__(self, name: str, config: Config, catalog: Catalog, prepare: Prepare) -> None:
+        self.name = name
+        self._catalog = catalog
+        self._pool = Pool(name, config.data_dir, prepare, self, config.shutdown_grace_s)
+        self._lock = PoolLock(catalog.control_url, name)
+        self._queries = Queries(name, catalog, config.data_dir, self._pool.send, lambda: self._pool.is_ready)
+        self._results: dict[str, ResultStream] = {}
+        self._asked: dict[int, asyncio.Future[Columns]] = {}
+        self._ids = itertools.count(1)
+        self._waiting = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Begin to run the pool, unless it runs; returns at once. Queries follow when its worker is ready."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def _awake(self) -> None:
+        """Wait for the worker on behalf of a client. Error: EngineUnavailable, saying what keeps it."""
+        self._waiting += 1
+        try:
+            self.wake()
+            await self._pool.wait_ready(READY_S)
+        finally:
+            self._waiting -= 1
+
+    async def sleep(self, why: str) -> None:
+        """End the worker, after its running batches. Queries stay intended as they are, and wait."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self.worker_died(why)
+
+    async def close(self) -> None:
+        """The server stops."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._disappoint("the server is stopping")
+        await self._queries.close()
+        await self._queries.progress.flush()
+
+    @property
+    def state(self) -> str:
+        """``running``, ``starting`` or ``stopped``: what this server knows of it."""
+        if self._task is None:
+            return "stopped"
+        return "running" if self._pool.is_ready else "starting"
+
+    @property
+    def why(self) -> str:
+        """What keeps the worker from being ready, while it is starting."""
+        return self._pool.why if self.state == "starting" else ""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a client waits for it or reads from it."""
+        return bool(self._waiting or self._results or self._asked)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with self._lock.hold() as lost:
+                    await self._queries.adopt()
+                    await self._serve(lost)
+            except PgStreamError as e:
+                log.warning("pool could not be taken, trying again", error=e.text)
+            self.worker_died("another server may run the pool")
+            await asyncio.sleep(1)
+
+    async def _serve(self, lost: asyncio.Task[None]) -> None:
+        """Run the pool until its lock is lost, or until cancelled."""
+        work = [asyncio.create_task(self._pool.run()), asyncio.create_task(self._queries.progress.run())]
+        try:
+            await asyncio.wait([lost, *work], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.wait(work)
+        for task in work:
+            if not task.cancelled() and (e := task.exception()) is not None:
+                log.error("pool stopped", exc_info=e)
+
+    # Continuous queries
+
+    async def launch(self, query_id: str) -> None:
+        """Start a recorded query; returns when it runs, or while it waits (its message says for what).
+
+        Raises the fault, with the query and its relation gone again, if it cannot run at all.
+        """
+        self.wake()
+        await self._queries.launch(query_id)
+
+    async def terminate(self, query_id: str) -> None:
+        """End a query for good; ``terminate_requested`` while a long batch still runs."""
+        await self._queries.terminate(query_id)
+
+    async def restart(self, query_id: str) -> None:
+        """Run a query again from its last state. Error: NotReady for a terminated one."""
+        self.wake()
+        await self._queries.restart(query_id)
+
+    async def move(self, query_id: str, to: ComputePool) -> None:
+        """Run a query from its last state in another pool; done in the end even when it takes long."""
+        await self._queries.move(query_id, to.name, to.take)
+
+    async def take(self, query_id: str) -> None:
+        """Run a query that comes from another pool."""
+        self.wake()
+        await self._queries.begin(query_id)
+
+    def progress(self, query_id: str) -> Mapping[str, object]:
+        """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
+        return self._queries.progress.latest.get(query_id, {})
+
+    # Questions to Spark
+
+    async def analyze(self, plan: Plan) -> Columns:
+        """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable."""
+        await self._awake()
+        id = next(self._ids)
+        answer: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
+        self._asked[id] = answer
+        try:
+            self._pool.send(Analyze(id, plan.json()))
+            async with asyncio.timeout(ANALYZE_S):
+                return await answer
+        except TimeoutError:
+            raise EngineUnavailable(why="the analyzer did not answer in time") from None
+        finally:
+            del self._asked[id]
+
+    def open_result(self, plan: Plan) -> ResultStream:
+        """Rows of an interactive SELECT. ``aclose`` ends its Spark query."""
+        query = str(uuid.uuid4())
+
+        async def begin(stream: ResultStream) -> None:
+            await self._awake()
+            start = await requests.start_result(self._catalog, query, plan)
+            self._results[query] = stream
+            self._pool.send(start)
+
+        return ResultStream(query, begin, self._pool.send, lambda id: self._results.pop(id, None))
+
+    # What the worker says
+
+    def worker_said(self, event: Event) -> None:
+        match event:
+            case Rows():
+                if stream := self._results.get(event.query):
+                    stream.arrived(event)
+            case Progress():
+                if self._queries.owns(event.query):
+                    self._queries.progress.add(event)
+            case Running():
+                self._queries.running(event)
+            case Alive():
+                self._queries.alive(event)
+            case Ended():
+                if stream := self._results.get(event.query):
+                    stream.ended(event)
+                else:
+                    self._queries.ended(event)
+            case Analyzed() | Failed():
+                self._answer(event)
+            case Ready():
+                self._queries.reconcile()
+
+    def _answer(self, event: Analyzed | Failed) -> None:
+        answer = self._asked.get(event.id)
+        if answer is None or answer.done():
+            return
+        if isinstance(event, Failed):
+            answer.set_exception(faults.error(event.fault))
+        else:
+            answer.set_result([(name, types.from_spark(text), nullable) for name, text, nullable in event.columns])
+
+    def worker_died(self, why: str) -> None:
+        self._disappoint(why)
+        self._queries.died(why)
+
+    def _disappoint(self, why: str) -> None:
+        """Nobody will answer those who wait."""
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(EngineUnavailable(why=why))
+        for stream in list(self._results.values()):
+            stream.lost(why)
