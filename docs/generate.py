@@ -9,6 +9,9 @@ import inspect
 import sys
 from pathlib import Path
 
+# A checkout's own code, whichever one is installed in the environment that runs this.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from pgstream import errors, statements, stores, types
 from pgstream.config import SETTINGS
 from pgstream.planner.functions import ANY, FUNCTIONS

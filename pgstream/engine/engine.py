@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from pgstream.catalog import kinds
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
@@ -79,7 +80,9 @@ class Engine:
         return name == DEFAULT if record is None else record.state != "stopped"
 
     def _usable(self, name: str) -> ComputePool:
-        """A pool that is asked for something. Error: NotReady when somebody stopped it."""
+        """A pool that is asked for something. Errors: NotReady when it was stopped, UndefinedObject when dropped."""
+        if name != DEFAULT and self._record(name) is None:
+            raise kinds.missing("compute_pool", name)
         if not self._wants(name):
             raise NotReady(
                 what=f'compute pool "{name}" is stopped',

@@ -217,8 +217,19 @@ class Cursor:
             e.at = first.start if e.at is None else e.at
             raise
 
-    def argument(self) -> tuple[str | None, types.Type]:
-        """``[name] type`` of a function's argument."""
+    def arguments(self) -> tuple[tuple[str | None, types.Type], ...]:
+        """``( [[name] type [, …]] )``: a function's arguments."""
+        self.expect("(")
+        out: list[tuple[str | None, types.Type]] = []
+        if self.accept(")"):
+            return ()
+        while True:
+            out.append(self._argument())
+            if self.accept(")"):
+                return tuple(out)
+            self.expect(",")
+
+    def _argument(self) -> tuple[str | None, types.Type]:
         begin = self._index
         name = self.name()
         # One word, or one with (…) or <…> after it, is a type; DOUBLE PRECISION is one too.

@@ -13,6 +13,15 @@ from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import head
 from pgstream.statements import later
 from pgstream.statements.base import Session, Statement
+from pgstream.statements.compute_pools import (
+    CreateComputePool,
+    DescribeComputePool,
+    DropComputePool,
+    ListComputePools,
+    StartComputePool,
+    StopComputePool,
+    UpdateComputePool,
+)
 from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
 from pgstream.statements.databases import CreateDatabase, DropDatabase, ListDatabases
 from pgstream.statements.describe import DescribeStatement, as_form
@@ -24,6 +33,7 @@ from pgstream.statements.entities import (
     ListEntities,
     PrintEntity,
 )
+from pgstream.statements.functions import CreateFunction, DescribeFunction, DropFunction, ListFunctions
 from pgstream.statements.heading import newer
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.integrations import (
@@ -37,6 +47,7 @@ from pgstream.statements.integrations import (
     ListSecurityIntegrations,
 )
 from pgstream.statements.queries import DescribeQuery, ListQueries, RestartQuery, TerminateQuery
+from pgstream.statements.regions import ListRegions
 from pgstream.statements.relations import (
     DescribeChangelog,
     DescribeChangelogColumns,
@@ -58,6 +69,7 @@ from pgstream.statements.relations import (
     ListRelations,
     ListStreams,
 )
+from pgstream.statements.sandbox import DescribeSandbox, StartSandbox, StopSandbox
 from pgstream.statements.schema_registries import (
     CreateSchemaRegistry,
     DescribeSchemaRegistry,
@@ -85,7 +97,7 @@ from pgstream.statements.sources import (
 from pgstream.statements.stores import CreateStore, DescribeStore, DropStore, ListStores, UpdateStore
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tokens import AlterApiToken, CreateApiToken, DropApiToken, ListApiTokens
-from pgstream.statements.use import UseDatabase, UseSchema, UseStore
+from pgstream.statements.use import UseComputePool, UseDatabase, UseSchema, UseStore
 
 # Every statement, sorted by its words.
 STATEMENTS: tuple[type[Statement], ...] = (
@@ -96,9 +108,11 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateApiToken,
     CreateChangelog,
     CreateChangelogAs,
+    CreateComputePool,
     CreateDatabase,
     CreateDescriptorSource,
     CreateEntity,
+    CreateFunction,
     CreateFunctionSource,
     CreateMaterializedViewAs,
     CreateMetricsIntegration,
@@ -113,14 +127,17 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeChangelog,
     DescribeChangelogColumns,
     DescribeColumns,
+    DescribeComputePool,
     DescribeDescriptorSource,
     DescribeEntity,
+    DescribeFunction,
     DescribeFunctionSource,
     DescribeMaterializedView,
     DescribeMaterializedViewColumns,
     DescribeQuery,
     DescribeRelation,
     DescribeRelationColumns,
+    DescribeSandbox,
     DescribeSchemaRegistry,
     DescribeSecret,
     DescribeSecurityIntegration,
@@ -129,9 +146,11 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeStreamColumns,
     DropApiToken,
     DropChangelog,
+    DropComputePool,
     DropDatabase,
     DropDescriptorSource,
     DropEntity,
+    DropFunction,
     DropFunctionSource,
     DropMaterializedView,
     DropMetricsIntegration,
@@ -148,14 +167,17 @@ STATEMENTS: tuple[type[Statement], ...] = (
     InsertIntoEntity,
     ListApiTokens,
     ListChangelogs,
+    ListComputePools,
     ListDatabases,
     ListDescriptors,
     ListDescriptorSources,
     ListEntities,
+    ListFunctions,
     ListFunctionSources,
     ListMaterializedViews,
     ListMetricsIntegrations,
     ListQueries,
+    ListRegions,
     ListRelations,
     ListSchemas,
     ListSchemaRegistries,
@@ -166,10 +188,16 @@ STATEMENTS: tuple[type[Statement], ...] = (
     PrintEntity,
     RestartQuery,
     SelectStream,
+    StartComputePool,
+    StartSandbox,
+    StopComputePool,
+    StopSandbox,
     TerminateQuery,
+    UpdateComputePool,
     UpdateSchemaRegistry,
     UpdateSecret,
     UpdateStore,
+    UseComputePool,
     UseDatabase,
     UseSchema,
     UseStore,
@@ -177,8 +205,8 @@ STATEMENTS: tuple[type[Statement], ...] = (
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (CreateMaterializedViewAs, DropMaterializedView, DropTable, DropView, InsertInto, SelectStream,
-                 *UPDATES.values(), *_AS.values())  # fmt: skip
+_SHARED_WORDS = (CreateFunction, CreateMaterializedViewAs, DropFunction, DropMaterializedView, DropTable, DropView,
+                 InsertInto, SelectStream, *UPDATES.values(), *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",

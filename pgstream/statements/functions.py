@@ -12,16 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from pgstream import types
-from pgstream.catalog import kinds
-from pgstream.catalog.records import ObjectRecord
+from pgstream.catalog.records import ObjectRecord, Snapshot
 from pgstream.errors import InvalidOption
 from pgstream.names import Name, quote
-from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
-from pgstream.statements.answers import ddl, done, exists, missing
-from pgstream.statements.base import DDL_ROW, Column, Context, Result
-from pgstream.statements.shapes import Create, Drop, List
+from pgstream.statements.base import Column, Context
+from pgstream.statements.shapes import Create, Describe, Drop, List
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 OPTIONS = OptionTable(
@@ -37,14 +33,20 @@ OPTIONS = OptionTable(
 Argument = tuple[str | None, types.Type]
 
 
-def signature(name: str, arguments: Sequence[Argument]) -> str:
+def signature(name: Name, arguments: Sequence[Argument]) -> Name:
     """What a function is kept under: ``name(VARCHAR, BIGINT)``."""
-    return f"{quote(name)}({', '.join(str(type_) for _, type_ in arguments)})"
+    return Name(f"{quote(name.text)}({', '.join(str(type_) for _, type_ in arguments)})", name.at)
+
+
+def is_named(name: str, snapshot: Snapshot) -> bool:
+    """Whether functions of this name are in the catalogue, whatever their arguments."""
+    begin = quote(name) + "("
+    return any(o.kind == "function" and o.name.startswith(begin) for o in snapshot.objects.values())
 
 
 @dataclass(frozen=True, slots=True)
 class CreateFunction(Create):
-    """CREATE FUNCTION [IF NOT EXISTS] function_name ( [arg_name data_type [, ...]] )
+    """CREATE FUNCTION [IF NOT EXISTS] function_name ( [[arg_name] data_type [, ...]] )
     RETURNS data_type LANGUAGE JAVA WITH ( 'source.name' = source_name, 'class.name' = 'package.Class' [, ...] );
 
     Name a class of a function source. The same name with other argument types is another function. Calling it in a
@@ -54,63 +56,33 @@ class CreateFunction(Create):
     kind: ClassVar[str] = "function"
     options: ClassVar[OptionTable] = OPTIONS
 
-    arguments: tuple[Argument, ...]
-    returns: types.Type
+    shown: str
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
         if_not_exists = c.accept("IF", "NOT", "EXISTS")
-        name = c.name()
-        arguments = tuple((n.text, t) for n, t in _named(c))
+        name, arguments = c.name(), c.arguments()
         c.expect("RETURNS")
         returns = c.type()
         c.expect("LANGUAGE")
-        at = c.at
         language = c.name()
         if language.text != "java":
-            raise InvalidOption(what=f'language "{language}" is not one of functions', at=at, hint="Use LANGUAGE JAVA.")
+            what = f'language "{language.text}" is not one of functions'
+            raise InvalidOption(what=what, at=language.at, hint="Use LANGUAGE JAVA.")
         c.expect("WITH")
-        given: Options = c.properties()
+        given = c.properties()
         c.end()
-        return cls(name, if_not_exists, given, arguments, returns)
+        listed = ", ".join(f"{quote(arg)} {type_}" if arg else str(type_) for arg, type_ in arguments)
+        shown = f"{quote(name.text)}({listed}) RETURNS {returns}"
+        return cls(signature(name, arguments), if_not_exists, given, shown)
 
-    @property
-    def label(self) -> str:
-        return signature(self.name.text, self.arguments)
-
-    def found(self, ctx: Context) -> bool:
-        return places.find(ctx, self.kind, self.label) is not None
-
-    async def execute(self, ctx: Context) -> Result:
-        if self.found(ctx):
-            if not self.if_not_exists:
-                raise kinds.duplicate(self.kind, self.label, self.name.at)
-            ctx.notice(f'function "{self.label}" already exists, skipping')
-            return done(self.tag, exists(self.kind, self.label, [self.label]))
-        record, secrets = await self.record(ctx)
-        shown = ", ".join(f"{quote(name or '')} {type_}" for name, type_ in self.arguments)
-        facts = {"signature": f"{quote(self.name.text)}({shown}) RETURNS {self.returns}"}
-        record = replace(record, options={**record.options, **facts})
-        await ctx.catalog.inventory.create(record, secrets, at=self.name.at)
-        return done(self.tag, ddl(self.kind, self.label, "CREATE", [self.label]))
+    async def record(self, ctx: Context) -> tuple[ObjectRecord, dict[str, str]]:
+        # Not super(): a dataclass with slots is made anew, and its zero-argument super() names the first one.
+        record, secrets = await Create.record(self, ctx)
+        return replace(record, options={**record.options, "signature": self.shown}), secrets
 
 
-def _named(c: Cursor) -> list[tuple[Name, types.Type]]:
-    """``( [name type [, …]] )``"""
-    c.expect("(")
-    out: list[tuple[Name, types.Type]] = []
-    if c.accept(")"):
-        return out
-    while True:
-        name = c.name()
-        out.append((name, c.type()))
-        if c.accept(")"):
-            return out
-        c.expect(",")
-
-
-@dataclass(frozen=True, slots=True)
 class DropFunction(Drop):
     """DROP FUNCTION [IF EXISTS] function_name ( [[arg_name] data_type [, ...]] );
 
@@ -119,33 +91,13 @@ class DropFunction(Drop):
 
     kind: ClassVar[str] = "function"
 
-    arguments: tuple[Argument, ...]
-
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
         if_exists = c.accept("IF", "EXISTS")
-        name = c.name()
-        c.expect("(")
-        arguments: list[Argument] = []
-        while not (not arguments and c.accept(")")):
-            arguments.append(c.argument())
-            if c.accept(")"):
-                break
-            c.expect(",")
+        name = signature(c.name(), c.arguments())
         c.end()
-        return cls(name, if_exists, tuple(arguments))
-
-    @property
-    def label(self) -> str:
-        return signature(self.name.text, self.arguments)
-
-    async def execute(self, ctx: Context) -> Result:
-        if self.if_exists and places.find(ctx, self.kind, self.label) is None:
-            return missing(ctx, self.tag, self.kind, self.label, [self.label])
-        record = places.object(ctx, self.kind, Name(self.label, self.name.at))
-        await ctx.catalog.inventory.drop(record.key, at=self.name.at)
-        return done(self.tag, ddl(self.kind, self.label, "DROP", [self.label]))
+        return cls(name, if_exists)
 
 
 class ListFunctions(List):
@@ -166,3 +118,20 @@ class ListFunctions(List):
         r, o = record, record.options
         return (o.get("signature"), "java", o.get("source.name"), o.get("class.name"), o.get("egress.allow.uris"),
                 "{}", r.owner, r.created_at, r.updated_at)  # fmt: skip
+
+
+class DescribeFunction(Describe):
+    """DESCRIBE FUNCTION function_name ( [[arg_name] data_type [, ...]] );
+
+    The row of LIST FUNCTIONS and the parameters as JSON.
+    """
+
+    kind: ClassVar[str] = "function"
+    of: ClassVar[type[List]] = ListFunctions
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        name = signature(c.name(), c.arguments())
+        c.end()
+        return cls(name)

@@ -14,7 +14,9 @@ from typing import Any, ClassVar, Self
 from pgstream import types
 from pgstream.catalog.records import QueryRecord
 from pgstream.errors import InvalidOption, NotReady
+from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
+from pgstream.statements import places
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
@@ -92,6 +94,7 @@ def _properties(q: QueryRecord, p: Mapping[str, object]) -> Iterator[tuple[str, 
     yield from (("state", q.actual), ("intended state", q.intended))
     yield "error" if q.actual == "errored" else "message", q.message or None
     yield from (("sql", q.sql), ("owner", q.owner), ("sources", ", ".join(q.sources)), ("sink", q.sink))
+    yield "compute pool", q.pool
     yield from (("attempts", q.attempt), ("created at", q.created_at), ("updated at", q.updated_at))
     names = ("batch", "rows_in", "rows_out", "rows_per_s", "late_rows", "bad_records", "batch_ms", "state_rows",
              "state_bytes", "watermark")  # fmt: skip
@@ -135,9 +138,9 @@ class TerminateQuery(Statement):
 
 @dataclass(frozen=True, slots=True)
 class RestartQuery(Statement):
-    """RESTART QUERY { query_id | query_name[:query_version] };
+    """RESTART QUERY { query_id | query_name[:query_version] } [IN COMPUTE_POOL pool_name];
 
-    Start an errored query again, from where it stood.
+    Start a query again, from where it stood; in another compute pool if one is named, which is an addition of ours.
     """
 
     words: ClassVar = ("RESTART", "QUERY")
@@ -146,22 +149,25 @@ class RestartQuery(Statement):
 
     ref: str
     at: int
+    pool: Name | None
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
         at = c.at
         ref = c.query_ref()
+        pool = c.name() if c.accept("IN", "COMPUTE_POOL") else None
         c.end()
-        return cls(ref, at)
+        return cls(ref, at, pool)
 
     async def execute(self, ctx: Context) -> Result:
         query = await ctx.catalog.query(self.ref, at=self.at)
+        pool = places.object(ctx, "compute_pool", self.pool).name if self.pool is not None else None
         if query.intended == "terminated":
             raise NotReady(
                 what=f'query "{query.id}" is terminated and cannot be restarted',
                 at=self.at,
                 hint="Run its statement again to make a new query.",
             )
-        await ctx.engine.restart(query.id)
+        await ctx.engine.restart(query.id, pool)
         return done(self.tag, ddl("query", query.id, "RESTART", [query.id]))

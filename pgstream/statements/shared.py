@@ -18,7 +18,9 @@ from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
 from pgstream.statements.base import Session, Statement
+from pgstream.statements.compute_pools import UpdateComputePool
 from pgstream.statements.create_as import CreateMaterializedViewAs
+from pgstream.statements.functions import CreateFunction, DropFunction, is_named
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
 from pgstream.statements.schema_registries import UpdateSchemaRegistry
@@ -43,6 +45,7 @@ _CTE = re.compile(
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s+{_NAME}\s+(?:IN\s+STORE\s|WITH\s*\()", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
+_DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
 _DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
 
 
@@ -129,15 +132,6 @@ class CreateViewIndex(Refused):
     what = "CREATE INDEX on a stream, changelog or materialized view"
 
 
-class CreateSourceFunction(Refused):
-    """CREATE FUNCTION from a function source.
-
-    Refused until function sources are there.
-    """
-
-    what = "CREATE FUNCTION from a function source"
-
-
 class GrantToRole(Refused):
     """GRANT … TO ROLE, REVOKE … FROM ROLE, GRANT ROLE.
 
@@ -192,7 +186,7 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
             return CreateStoreTable
         return CreateTableAs if _from_stream(text, snapshot, session) else None
     if "FUNCTION" in kinds:
-        return CreateSourceFunction if _OURS_WITH.search(text) else None
+        return CreateFunction if _OURS_WITH.search(text) else None
     if "INDEX" in kinds:
         on = _ON.search(_LITERAL.sub("''", text))
         found = _relation(on[1], snapshot, session) if on is not None else None
@@ -206,6 +200,9 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 
 
 def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    if words[1:2] == ("FUNCTION",):
+        named = _DROPPED_FUNCTION.match(_LITERAL.sub(" ", text))
+        return DropFunction if named is not None and is_named(_parts(named[1])[-1], snapshot) else None
     if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",)):
         return None
     dropped = _DROPPED.match(_LITERAL.sub(" ", text))
@@ -225,6 +222,7 @@ def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 
 
 UPDATES: dict[str, type[Statement]] = {
+    "COMPUTE_POOL": UpdateComputePool,
     "SCHEMA_REGISTRY": UpdateSchemaRegistry,
     "SECRET": UpdateSecret,
     "STORE": UpdateStore,
@@ -239,7 +237,8 @@ SHARED: dict[str, Decide] = {
     "COPY": _over(CopyStream),
     # PostgreSQL's cursors are over what PostgreSQL can read.
     "DECLARE": _over(DeclareStream),
-    # DROP TABLE, VIEW and MATERIALIZED VIEW are ours when the name is a relation of the catalogue.
+    # DROP TABLE, VIEW and MATERIALIZED VIEW are ours when the name is a relation of the catalogue, DROP FUNCTION when
+    # a function of that name is in it, whatever its arguments.
     "DROP": _drop,
     "EXPLAIN": _over(ExplainStream),
     # TO ROLE and TO USER are no words of PostgreSQL's GRANT; GRANT ROLE r and GRANT OWNERSHIP neither.
@@ -280,6 +279,10 @@ def _from_stream(text: str, snapshot: Snapshot, session: Session) -> bool:
 
 
 def _relation(text: str, snapshot: Snapshot, session: Session) -> RelationRecord | None:
+    return snapshot.relation(QName(_parts(text)), session.database, session.schema)
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    """A name's parts as they are kept: folded, or without their quotes."""
     parts = re.findall(_PART, text)
-    folded = (p[1:-1].replace(p[0] * 2, p[0]) if p[0] in '"`' else p.lower() for p in parts)
-    return snapshot.relation(QName(tuple(folded)), session.database, session.schema)
+    return tuple(p[1:-1].replace(p[0] * 2, p[0]) if p[0] in '"`' else p.lower() for p in parts)

@@ -1,8 +1,8 @@
-"""USE: the session's database, schema and store.
+"""USE: the session's database, schema, store and compute pool.
 
 Owns: what changes in the session, and when the backend connection must follow.
 Must not know: how a connection moves (``Context.use_database``, ``Context.use_schema``).
-Manual: "USE". USE ROLE, ORGANIZATION and COMPUTE_POOL are in ``later.py``.
+Manual: "USE". USE ROLE and USE ORGANIZATION are in ``later.py``.
 """
 
 from __future__ import annotations
@@ -96,6 +96,30 @@ class UseStore(Statement):
     async def execute(self, ctx: Context) -> Result:
         ctx.session.store = places.store(ctx, self.name).name
         return _using("store", ctx.session.store)
+
+
+@dataclass(frozen=True, slots=True)
+class UseComputePool(Statement):
+    """USE COMPUTE_POOL pool_name;
+
+    Make a compute pool the session's: its SELECTs over streams, and the queries that it makes, run in it.
+    """
+
+    words: ClassVar = ("USE", "COMPUTE_POOL")
+    columns: ClassVar = CONTEXT_ROW
+
+    name: Name
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        name = c.name()
+        c.end()
+        return cls(name)
+
+    async def execute(self, ctx: Context) -> Result:
+        ctx.session.pool = places.object(ctx, "compute_pool", self.name).name
+        return _using("compute_pool", ctx.session.pool)
 
 
 async def _move(ctx: Context, database: str) -> None:

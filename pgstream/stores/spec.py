@@ -83,7 +83,7 @@ class OptionTable:
                 )
             if option.later is not None:
                 raise NotYet(what=f'parameter "{option.name}" for {self.title}', detail=option.later, at=g.at)
-            name = g.name.lower() if option.prefix else option.name
+            name = _full_name(option, g)
             if name in out:
                 raise InvalidOption(what=f'parameter "{name}" specified more than once', at=g.at)
             if g.value is not None:
@@ -105,7 +105,7 @@ class OptionTable:
 
     def _canonical(self, g: Given) -> str:
         option = self.find(g.name)
-        return g.name.lower() if option is None or option.prefix else option.name
+        return g.name.lower() if option is None else _full_name(option, g)
 
     def hidden(self, names: Iterable[str]) -> frozenset[str]:
         """Those of these options whose values are masked and encrypted."""
@@ -118,6 +118,11 @@ class OptionTable:
         close = difflib.get_close_matches(name.lower(), [o.name for o in self.options], 1, 0.6)
         names = ", ".join(o.name + ("…" if o.prefix else "") for o in self.options)
         return f"Perhaps you meant '{close[0]}'." if close else f"Known parameters: {names}."
+
+
+def _full_name(option: Option, g: Given) -> str:
+    # What follows a prefix is another system's name, and case may matter to it: spark.sql.…coalescePartitions.enabled.
+    return option.name + g.name[len(option.name) :] if option.prefix else option.name
 
 
 def _normal(option: Option, g: Given) -> str:
