@@ -149,15 +149,15 @@ class Update(OfKind):
 
     async def changed(self, ctx: Context, table: OptionTable, current: Mapping[str, str]) -> dict[str, str]:
         """The options as they will be: those given replace, NULL unsets."""
+        given = await attachments.resolve(ctx, self.given, table)
         for name in self.fixed:
-            if (g := self.given.get(name)) is not None:
+            if (g := given.get(name)) is not None:
                 words = kinds.KINDS[self.kind].called
                 raise InvalidOption(
                     what=f'parameter "{name}" of a {words} cannot be changed',
                     at=g.at,
                     hint=f"Drop the {words} and create it again.",
                 )
-        given = await attachments.resolve(ctx, self.given, table)
         checked = table.update(current, given)
         places.check_named(ctx, table, given, checked)
         return checked

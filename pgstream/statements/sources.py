@@ -93,9 +93,12 @@ class _CreateSource(Create):
         data = base64.b64decode(secrets["file"])
         check = _check_jar if self.kind == "function_source" else _check_descriptors
         if wrong := check(data):
+            file = self.given.get("file")  # or it came with properties.file
             words = kinds.KINDS[self.kind].called
             raise InvalidOption(
-                what=f'the file of {words} "{self.label}" cannot be used', detail=wrong, at=self.given["file"].value_at
+                what=f'the file of {words} "{self.label}" cannot be used',
+                detail=wrong,
+                at=file.value_at if file else None,
             )
         if self.kind == "descriptor_source":
             record = replace(record, options={**record.options, "messages": ",".join(messages(data))})
@@ -180,7 +183,7 @@ class DropFunctionSource(Drop):
 class DropDescriptorSource(Drop):
     """DROP DESCRIPTOR_SOURCE [IF EXISTS] source_name;
 
-    Forget a descriptor source. Refused while an entity or a relation uses one of its descriptors.
+    Forget a descriptor source and its descriptors.
     """
 
     kind: ClassVar[str] = "descriptor_source"

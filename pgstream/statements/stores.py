@@ -87,7 +87,7 @@ async def _check(kind: StoreType, name: str, options: Mapping[str, str]) -> None
 class DropStore(_OfStore, Drop):
     """DROP STORE [IF EXISTS] store_name;
 
-    Forget a store. Nothing in it changes. Refused while relations lie in it or a query uses it.
+    Forget a store. Nothing in it changes. Refused while relations lie in it.
     """
 
     kind: ClassVar[str] = "store"

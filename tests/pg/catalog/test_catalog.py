@@ -137,6 +137,13 @@ async def test_stores_keep_secrets_apart(catalog: Catalog, ask, config) -> None:
     with pytest.raises(DuplicateObject) as e:
         await catalog.create_store("k", "kafka", {}, frozenset(), "sysadmin", at=13)
     assert e.value.at == 13
+    # Updated: what was secret and is given no more is gone.
+    await catalog.update_store("k", {"uris": "c:3", "tls.key": "hush"}, frozenset({"tls.key"}))
+    assert await catalog.store_options("k") == {"uris": "c:3", "tls.key": "hush"}
+    assert "tls.key" not in catalog.snapshot.stores["k"].options
+    assert len(ask("SELECT value FROM store_secrets", user=None, database="pgstream_control")) == 1
+    with pytest.raises(UndefinedStore):
+        await catalog.update_store("nope", {}, frozenset())
     await catalog.drop_store("k")
     assert not catalog.snapshot.stores
     assert ask("SELECT count(*) FROM store_secrets", user=None, database="pgstream_control") == [[0]]

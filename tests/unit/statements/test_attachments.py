@@ -1,0 +1,65 @@
+"""Files that options name: read in the folder that is allowed, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pgstream.errors import InvalidOption
+from pgstream.properties import Given
+from pgstream.statements import attachments
+from pgstream.stores.spec import Kind, Option, OptionTable
+
+TABLE = OptionTable(
+    "a test", (Option("ca", Kind.FILE, "Text."), Option("jar", Kind.BINARY, "Bytes."), Option("uris", Kind.TEXT, "U."))
+)
+
+
+def resolve(folder: Path | None, **values: str) -> dict[str, str | None]:
+    ctx = SimpleNamespace(config=SimpleNamespace(attachments_dir=folder))
+    given = {k.replace("_", "."): Given(k.replace("_", "."), v, 1, 7) for k, v in values.items()}
+    out = asyncio.run(attachments.resolve(ctx, given, TABLE))  # type: ignore[arg-type]
+    return {k: g.value for k, g in out.items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inside = tmp_path / "allowed"
+    inside.mkdir()
+    (inside / "ca.pem").write_text("PEM")
+    (inside / "x.jar").write_bytes(b"\x00\xff")
+    (inside / "more.yaml").write_text("uris: http://file\nca: '@ca.pem'\n")
+    (tmp_path / "outside").write_text("nobody's business")
+    (inside / "link").symlink_to(tmp_path / "outside")
+    return inside
+
+
+def test_a_file_of_the_folder_is_read(folder: Path) -> None:
+    assert resolve(folder, ca="@ca.pem", jar="@x.jar", uris="@ca.pem") == {
+        "ca": "PEM",
+        "jar": "AP8=",
+        "uris": "@ca.pem",
+    }
+    assert resolve(None, ca="base64:UEVN") == {"ca": "PEM"}
+
+
+def test_options_of_the_statement_win_over_those_of_the_file(folder: Path) -> None:
+    assert resolve(folder, properties_file="@more.yaml", uris="http://mine") == {"uris": "http://mine", "ca": "PEM"}
+
+
+@pytest.mark.parametrize("name", ["../outside", "/../outside", "link", "none", "", "."])
+def test_what_is_not_in_the_folder_is_not_read(folder: Path, name: str) -> None:
+    with pytest.raises(InvalidOption, match="not in the folder for attachments") as e:
+        resolve(folder, ca="@" + name)
+    assert "business" not in str(e.value)
+
+
+def test_wrong_contents_are_refused(folder: Path) -> None:
+    for values in ({"ca": "@x.jar"}, {"ca": "base64:AA=="}, {"jar": "base64:#"}, {"properties_file": "{"}):
+        with pytest.raises(InvalidOption):
+            resolve(folder, **values)
+    with pytest.raises(InvalidOption, match="no folder for attachments"):
+        resolve(None, ca="@ca.pem")
