@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 from pgstream import types
 from pgstream.catalog import kinds
 from pgstream.catalog.records import ObjectRecord
+from pgstream.errors import UndefinedObject
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import places
 from pgstream.statements.answers import ddl, done, json_text, listing
@@ -39,7 +40,9 @@ def _pool(ctx: Context) -> ObjectRecord | None:
 def _there(ctx: Context) -> ObjectRecord:
     found = _pool(ctx)
     if found is None:
-        raise kinds.missing("sandbox", NAME)
+        raise UndefinedObject(
+            kind="sandbox", name=NAME, hint="START SANDBOX starts it.", ds_code=kinds.KINDS["sandbox"].missing_code
+        )
     return found
 
 
