@@ -20,7 +20,7 @@ from pgstream.planner.expressions import Compiler, Typed, literal
 from pgstream.planner.functions import Function
 from pgstream.types import Type
 
-_CASTS = "No function matches the given argument types. You might need to add explicit type casts."
+CASTS = "No function matches the given argument types. You might need to add explicit type casts."
 _UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _PARTS = (*_UNITS, "DOY", "DOW", "EPOCH")
 
@@ -59,7 +59,7 @@ def build(compiler: Compiler, function: Function, node: exp.Anonymous, inner: Co
     call = Call(inner, function, node, args)
     if function.numbers and not all(infer.is_number(a.type) for a in args):
         given = ", ".join(str(a.type).lower() if a.type is not None else "unknown" for a in args)
-        raise UndefinedFunction(name=f"{function.name.lower()}({given})", at=at(node), hint=_CASTS)
+        raise UndefinedFunction(name=f"{function.name.lower()}({given})", at=at(node), hint=CASTS)
     if function.aggregate:
         return _aggregate(call, where)
     if function.call is not None and function.call in _SPECIAL:

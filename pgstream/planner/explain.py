@@ -7,30 +7,27 @@ from __future__ import annotations
 
 from pgstream.planner import plan
 
+# Aggregates that cannot take a row back without the other values of its group.
+_VALUED = ("min", "max", "listagg", "array_agg", "first_value", "last_value")
+
 
 def explain(node: plan.Node) -> str:
-    """The plan, one step a line, inputs below and indented."""
+    """The plan, one step a line, inputs below and indented: what it computes, its mode unless its rows only come
+    (append), and what it keeps in state.
+    """
     return "\n".join(_lines(node, 0))
 
 
 def _lines(node: plan.Node, depth: int) -> list[str]:
     head, *more = _describe(node)
+    mode = plan.mode(node)
+    head += f" → {mode}" if mode != "append" else ""
+    kept = _keeps(node)
+    more += [f"keeps {kept}"] if kept else []
     out = ["  " * depth + head, *("  " * depth + "    " + line for line in more)]
-    for child in _inputs(node):
+    for child in plan.inputs(node):
         out += _lines(child, depth + 1)
     return out
-
-
-def _inputs(node: plan.Node) -> list[plan.Node]:
-    match node:
-        case plan.Source():
-            return []
-        case plan.IntervalJoin():
-            return [node.left, node.right]
-        case plan.Union():
-            return list(node.inputs)
-        case _:
-            return [node.input]
 
 
 def _describe(node: plan.Node) -> list[str]:
@@ -43,12 +40,37 @@ def _describe(node: plan.Node) -> list[str]:
             return ["Project", *map(_expr, node.columns)]
         case plan.Aggregate():
             return [_aggregate(node), *(f"group {_expr(e)}" for e in node.group), *map(_expr, node.aggregates)]
+        case plan.Normalize():
+            return [f"Normalize by {', '.join(node.key)}"]
+        case plan.ChangeAggregate():
+            return ["ChangeAggregate", *(f"group {_expr(e)}" for e in node.group), *map(_call, node.calls)]
         case plan.IntervalJoin():
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = f"{node.left_key.sql} = {node.right_key.sql}"
             return [f"IntervalJoin {node.how} {names} within {node.within_ms} ms on {keys}"]
         case plan.Union():
             return ["UnionAll"]
+
+
+def _keeps(node: plan.Node) -> str:
+    """What an operator's state holds, and until when."""
+    match node:
+        case plan.Aggregate():
+            return f"a row a group{_until(node)}"
+        case plan.ChangeAggregate():
+            values = [c.name for c in node.calls if c.distinct or c.function in _VALUED]
+            every = f", every value of {', '.join(values)}" if values else ""
+            return f"a row a group{every}{_until(node)}"
+        case plan.Normalize():
+            return "the last row of each key"
+        case plan.IntervalJoin():
+            return f"rows of both sides for {node.within_ms} ms"
+        case _:
+            return ""
+
+
+def _until(node: plan.Aggregate | plan.ChangeAggregate) -> str:
+    return " until its window is closed" if node.window is not None else ""
 
 
 def _expr(e: plan.Expr) -> str:
@@ -62,6 +84,14 @@ def _aggregate(node: plan.Aggregate) -> str:
     window = node.window
     advance = f" advance {window.advance_ms} ms" if window.kind == "hop" else ""
     return f"Aggregate {window.kind} {window.size_ms} ms{advance}, {'final rows' if node.final else 'running values'}"
+
+
+def _call(c: plan.Call) -> str:
+    words = ("DISTINCT " if c.distinct else "") + ", ".join(c.arguments)
+    separator = f" separated by {c.separator!r}" if c.function == "listagg" else ""
+    where = f" where {c.where}" if c.where else ""
+    cast = f" as {c.cast}" if c.cast else ""
+    return f"{c.name} := {c.function}({words}){separator}{where}{cast}"
 
 
 def _source(node: plan.Source) -> str:

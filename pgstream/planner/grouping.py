@@ -10,31 +10,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from sqlglot import exp
 
 from pgstream.errors import GroupingError, InvalidStatement, NotYet
 from pgstream.names import quote_spark
 from pgstream.planner import plan
+from pgstream.planner.aggregates import is_distinct, kernel_call
 from pgstream.planner.bind import WINDOW_BOUNDS, Column, Scope, at, unique
 from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
-from pgstream.planner.steps import Step, wanting, watermarked
+from pgstream.planner.steps import Step, retracting, wanting, watermarked
 from pgstream.sql.select import fold
+from pgstream.types import Type
 
 
 @dataclass(slots=True)
 class Grouping:
-    """What a GROUP BY makes: its columns by the Spark SQL they stand for, and the aggregates met so far."""
+    """What a GROUP BY makes: its columns by the Spark SQL they stand for, and the aggregates met so far.
 
+    ``kernel``: the aggregates are calls of our operator (``kernel_calls``), otherwise Spark's own (``calls``).
+    """
+
+    kernel: bool = False
     columns: dict[str, Column] = field(default_factory=dict)
     group: list[plan.Expr] = field(default_factory=list)
     bounds: list[str] = field(default_factory=list)
     aggregates: dict[str, Column] = field(default_factory=dict)
     calls: list[plan.Expr] = field(default_factory=list)
+    kernel_calls: list[plan.Call] = field(default_factory=list)
     wants: set[str] = field(default_factory=set)
 
     @property
     def fields(self) -> list[str]:
-        return [e.name for e in (*self.group, *self.calls)] + list(WINDOW_BOUNDS)
+        return [e.name for e in self.group] + [c.name for c in self.aggregates.values()] + list(WINDOW_BOUNDS)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -94,13 +102,22 @@ class Grouped(Compiler):
             if below is not call and is_aggregate(below):
                 raise GroupingError(what="aggregate function calls cannot be nested", at=at(below))
         function = self.function(call)
+        if self.grouping.kernel:
+            made, type_ = kernel_call(function, call, self.inside, where)
+            return self._once(repr(msgspec.structs.replace(made, at=None)), type_, made)
         typed = self.call(function, call, self.inside, where)
-        column = self.grouping.aggregates.get(typed.sql)
+        return self._once(typed.sql, typed.type, plan.Expr("", typed.sql, at(node)))
+
+    def _once(self, text: str, type_: Type | None, made: plan.Expr | plan.Call) -> Typed:
+        """The column of an aggregate; the same aggregate written twice is one."""
+        column = self.grouping.aggregates.get(text)
         if column is None:
-            name = unique(f"agg_{len(self.grouping.calls) + 1}", self.grouping.fields)
-            column = Column(name, name, typed.type)
-            self.grouping.aggregates[typed.sql] = column
-            self.grouping.calls.append(plan.Expr(name, typed.sql, at(node)))
+            name = unique(f"agg_{len(self.grouping.aggregates) + 1}", self.grouping.fields)
+            column = self.grouping.aggregates[text] = Column(name, name, type_)
+            if isinstance(made, plan.Call):
+                self.grouping.kernel_calls.append(msgspec.structs.replace(made, name=name))
+            else:
+                self.grouping.calls.append(msgspec.structs.replace(made, name=name))
         return Typed(column.sql, column.type)
 
 
@@ -109,9 +126,9 @@ def _ungrouped(name: str, position: int | None, kind: str = "column") -> Groupin
     return GroupingError(what=what, at=position)
 
 
-def group(select: exp.Select, scope: Scope, projections: Sequence[exp.Expr]) -> Grouping:
+def group(select: exp.Select, scope: Scope, projections: Sequence[exp.Expr], kernel: bool) -> Grouping:
     """The grouping of a select. Errors: GroupingError, InvalidStatement, NotYet, with position."""
-    grouping = Grouping()
+    grouping = Grouping(kernel)
     clause = select.args.get("group")
     rows = Compiler(scope, "GROUP BY")
     for item in _items(clause):
@@ -175,23 +192,35 @@ def _add(grouping: Grouping, node: exp.Expr, scope: Scope, rows: Compiler) -> No
     grouping.group.append(plan.Expr(name, typed.sql, at(node)))
 
 
-def check_input(step: Step, scope: Scope, position: int | None) -> None:
-    """Refuse inputs that an aggregate cannot read yet."""
-    if step.aggregated:
-        raise NotYet(what="an aggregate over an aggregate", at=position)
-    if not step.is_plain:
-        raise NotYet(what="GROUP BY over a changelog", at=position, detail="It needs the old row of a key taken back.")
-    if step.joined and scope.window is None:
-        raise NotYet(what="GROUP BY without a window over a join", at=position)
+def needs_kernel(select: exp.Select, step: Step, scope: Scope, last: bool) -> bool:
+    """Whether Spark's own aggregate cannot do this one.
+
+    Spark's takes nothing back, does not know DISTINCT, and runs beside other operators with state only where its
+    windows are final; so what is above one, or below one (not ``last``), is ours.
+    """
+    if any(is_distinct(n) for n in select.find_all(exp.Anonymous)):
+        return True
+    return step.mode != "append" or (scope.window is None and (step.stateful or not last))
 
 
 def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], early: bool) -> Step:
     """The aggregate step. ``early``: a window shows its running value before it closes."""
     window = scope.window
-    final = window is not None and not early
+    if window is not None and step.kind == "changelog":
+        raise NotYet(
+            what="a window over a changelog", at=window.at, hint="Declare its topic as a stream, or group it by time."
+        )
+    final = window is not None and not (early and not step.stateful)
+    step = retracting(step)
     node = wanting(step.node, wants)
     if window is not None:
         node = watermarked(node)
     shape = plan.Window(window.kind, window.size_ms, window.advance_ms) if window is not None else None
-    made = plan.Aggregate(node, grouping.group, grouping.calls, shape, final)
-    return Step(made, (), "append" if final else "upsert", "changelog", grouping.key, aggregated=True, placed=False)
+    made: plan.Node
+    if grouping.kernel:
+        if window is not None:
+            raise NotYet(what="DISTINCT in an aggregate of a window", at=window.at)
+        made = plan.ChangeAggregate(node, grouping.group, grouping.kernel_calls)
+    else:
+        made = plan.Aggregate(node, grouping.group, grouping.calls, shape, final)
+    return Step(made, (), "append" if final else "upsert", "changelog", grouping.key, stateful=True, placed=False)

@@ -30,7 +30,7 @@ def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope
         watermarked(left.node), watermarked(right.node), how, within, left_key, right_key, left_alias, right_alias
     )
     columns = tuple(c for i in scope.items for c in i.columns)
-    return Step(made, columns, joined=True, placed=False), scope
+    return Step(made, columns, joined=True, stateful=True, placed=False), scope
 
 
 def _how(node: exp.Join) -> str:

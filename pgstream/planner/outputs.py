@@ -15,7 +15,7 @@ from pgstream.planner import plan
 from pgstream.planner.bind import WINDOW_BOUNDS, Column, Scope, at, unique
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.grouping import Grouped
-from pgstream.planner.steps import Step
+from pgstream.planner.steps import Step, retracting
 from pgstream.sql.select import fold
 
 
@@ -48,8 +48,11 @@ def select_list(tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Outp
     return out
 
 
-def project(step: Step, outputs: list[Output], tree: exp.Select, strict: bool, keyless: bool) -> Step:
-    """The projection. ``strict``: a name written twice is an error. ``keyless``: a changelog may lose its key."""
+def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, shown: bool) -> Step:
+    """The projection. ``top``: of the whole query, whose changelog keeps its key and whose names are unique, unless it
+    is only ``shown`` to a client. Further in, a changelog that loses its key goes on as retractions.
+    """
+    strict = top and not shown
     fields: list[str] = []
     for output in outputs:
         if output.name.startswith("__"):
@@ -58,17 +61,30 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, strict: bool, k
             raise DuplicateColumn(name=output.name, at=output.at, hint="Give one of them another name with AS.")
         fields.append(unique(output.name, fields))
     columns = tuple(Column(o.name, f, o.typed.type) for o, f in zip(outputs, fields, strict=True))
+    key, missing = _key(step, columns, outputs)
+    if missing and strict:
+        listed = ", ".join(f'"{m}"' for m in missing)
+        raise NotYet(
+            what=f"a select list without the key column{'s' * (len(missing) > 1)} {listed} of its changelog",
+            at=at(tree.expressions[0]),
+            hint=f"Add {', '.join(missing)} to the select list.",
+        )
+    if step.keyless and strict:
+        raise NotYet(
+            what="a changelog without a key as a result",
+            at=at(tree.expressions[0]),
+            hint="Group it, or select its key.",
+        )
+    if missing and not top:
+        step = replace(retracting(step), keyless=True)
     exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
-    key = _key(step, columns, outputs, tree, keyless)
-    return replace(step, node=plan.Project(step.node, exprs), columns=columns, key=key)
+    return replace(step, node=plan.Project(step.node, exprs), columns=columns, key=() if missing else key)
 
 
-def _key(
-    step: Step, columns: tuple[Column, ...], outputs: list[Output], tree: exp.Select, keyless: bool
-) -> tuple[str, ...]:
-    """The output fields of a changelog's key: all must be selected; of a window one bound is enough."""
+def _key(step: Step, columns: tuple[Column, ...], outputs: list[Output]) -> tuple[tuple[str, ...], list[str]]:
+    """The output fields of a changelog's key, and what of the key is not selected; of a window one bound is enough."""
     if step.kind != "changelog":
-        return ()
+        return (), []
     windowed = _is_window(step.node)
     wanted = [*WINDOW_BOUNDS, *(k for k in step.key if k not in WINDOW_BOUNDS)] if windowed else list(step.key)
     by_sql = {o.typed.sql: c.field for o, c in reversed(list(zip(outputs, columns, strict=True)))}
@@ -76,19 +92,12 @@ def _key(
     missing = [k for k in step.key if k not in found and not (windowed and k in WINDOW_BOUNDS)]
     if windowed and not any(b in found for b in WINDOW_BOUNDS):
         missing.insert(0, "window_start")
-    if missing and not keyless:
-        listed = ", ".join(f'"{m}"' for m in missing)
-        raise NotYet(
-            what=f"a select list without the key column{'s' * (len(missing) > 1)} {listed} of its changelog",
-            at=at(tree.expressions[0]),
-            hint=f"Add {', '.join(missing)} to the select list.",
-        )
-    return () if missing else tuple(found.values())
+    return tuple(found.values()), missing
 
 
 def _is_window(node: plan.Node) -> bool:
     inner = node.input if isinstance(node, plan.Filter) else node
-    return isinstance(inner, plan.Aggregate) and inner.window is not None
+    return isinstance(inner, (plan.Aggregate, plan.ChangeAggregate)) and inner.window is not None
 
 
 def _name(node: exp.Expr, number: int) -> str:

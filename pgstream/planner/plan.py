@@ -7,7 +7,7 @@ engine hands the store's options to the worker beside the plan.
 
 Hidden columns, added by the worker to every source and kept by every step:
 ``__time`` timestamp    the row's event time (``semantics.md`` §28.1 says what each step makes of it)
-``__delete`` boolean    only in *upsert* steps: this row removes its key
+``__delete`` boolean    in *upsert* steps: this row removes its key; in *retract* steps: this row is taken back
 ``__partition`` int, ``__offset`` bigint   the source position, while a step keeps one row per source row
 ``__key`` binary        the raw record key, only if some expression above uses rowkey() (``Source.wants``)
 Rules for names: a step's output columns have plain, unique names; expressions name the columns of their input as
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 1
+VERSION = 2
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,6 +104,49 @@ class Aggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="aggregate"
     final: bool = False
 
 
+class Normalize(msgspec.Struct, frozen=True, omit_defaults=True, tag="normalize"):
+    """Upserts by ``key`` (columns of the input) to retractions: the old row is taken back before the new one is added.
+
+    Mode: retract. Of a batch only the last row of a key counts, by its position in the source. State: a row a key.
+    """
+
+    input: Node
+    key: list[str]
+
+
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An aggregate call of ``ChangeAggregate``: ``count``, ``sum``, ``avg``, ``min``, ``max``, ``stddev_samp``,
+    ``stddev_pop``, ``var_samp``, ``var_pop``, ``listagg``, ``array_agg``, ``first_value`` or ``last_value``.
+
+    ``arguments`` are Spark SQL over the input; ``where`` the FILTER; ``cast`` the Spark type of the result, if not the
+    function's own.
+    """
+
+    name: str
+    function: str
+    arguments: list[str]
+    distinct: bool = False
+    where: str | None = None
+    separator: str = ","
+    cast: str | None = None
+    at: int | None = None
+
+
+class ChangeAggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="change_aggregate"):
+    """GROUP BY by the kernel: over rows that may be taken back, and for what Spark's own operator cannot do.
+
+    Output as of ``Aggregate``, told only when it differs from what was told. Mode: upsert by group.
+    ``window`` and ``final`` as there; the window's bounds are then part of the group.
+    State: the sums of each group, and for DISTINCT, MIN, MAX and functions of all values each value with its count.
+    """
+
+    input: Node
+    group: list[Expr]
+    calls: list[Call]
+    window: Window | None = None
+    final: bool = False
+
+
 class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interval_join"):
     """Stream with stream: equal keys and at most ``within_ms`` between the event times. ``how``: inner, left or full.
 
@@ -127,7 +170,7 @@ class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
     inputs: list[Node]
 
 
-Node = Source | Filter | Project | Aggregate | IntervalJoin | Union
+Node = Source | Filter | Project | Aggregate | Normalize | ChangeAggregate | IntervalJoin | Union
 
 
 class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
@@ -172,16 +215,19 @@ Sink = ViewSink | KafkaSink | ResultSink
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A whole continuous query. ``columns`` is filled from the analyzer: output names and DeltaStream types."""
+    """A whole continuous query. ``columns`` is filled from the analyzer: output names and DeltaStream types.
+
+    ``version`` stands in the JSON only; a plan in memory has none. The first version did not write it.
+    """
 
     root: Node
     sink: Sink
     columns: list[Column] = []
     state_ttl_ms: int | None = None
-    version: int = VERSION
+    version: int = 1
 
     def json(self) -> bytes:
-        return msgspec.json.encode(self)
+        return msgspec.json.encode(msgspec.structs.replace(self, version=VERSION))
 
 
 def load(data: bytes | str) -> Plan:
@@ -189,17 +235,42 @@ def load(data: bytes | str) -> Plan:
     plan = msgspec.json.decode(data, type=Plan)
     if plan.version > VERSION:
         raise ValueError(f"plan version {plan.version} is newer than {VERSION}")
-    return plan
+    return msgspec.structs.replace(plan, version=1)
+
+
+def inputs(node: Node) -> list[Node]:
+    """The steps whose rows a step reads, left to right."""
+    match node:
+        case Source():
+            return []
+        case IntervalJoin():
+            return [node.left, node.right]
+        case Union():
+            return list(node.inputs)
+        case _:
+            return [node.input]
+
+
+def mode(node: Node) -> str:
+    """The changelog mode of a step's output: append, upsert or retract."""
+    match node:
+        case Source():
+            return "upsert" if node.kind == "changelog" else "append"
+        case Normalize():
+            return "retract"
+        case Aggregate() | ChangeAggregate():
+            return "append" if node.final else "upsert"
+        case IntervalJoin() | Union():
+            return "append"
+        case _:
+            return mode(node.input)
+
+
+def walk(node: Node) -> list[Node]:
+    """Every step of a plan, inputs first."""
+    return [n for i in inputs(node) for n in walk(i)] + [node]
 
 
 def sources(node: Node) -> list[Source]:
     """Every source of a plan, left to right."""
-    match node:
-        case Source():
-            return [node]
-        case IntervalJoin():
-            return sources(node.left) + sources(node.right)
-        case Union():
-            return [s for i in node.inputs for s in sources(i)]
-        case _:
-            return sources(node.input)
+    return [n for n in walk(node) if isinstance(n, Source)]

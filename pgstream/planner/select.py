@@ -27,7 +27,7 @@ from pgstream.planner import joins, plan, sources
 from pgstream.planner import parameters as bound
 from pgstream.planner.bind import WINDOW_BOUNDS, Column, Item, Scope, at
 from pgstream.planner.expressions import Compiler, has_aggregate
-from pgstream.planner.grouping import Grouped, aggregate, check_input, group
+from pgstream.planner.grouping import Grouped, aggregate, group, needs_kernel
 from pgstream.planner.outputs import Output, only, project, select_list
 from pgstream.planner.steps import Step, wanting
 from pgstream.properties import Given
@@ -87,7 +87,7 @@ def plan_select(
     try:
         tree = bound.bind(select.tree, parameters)
         limit = planner.take_limit(tree)
-        step = planner.query(tree, {}, top=True)
+        step = planner.query(tree, {}, top=True, last=True)
     except PgStreamError as e:
         # What has no token of its own, such as an empty list, is said at the query.
         e.at = select.at if e.at is None else e.at
@@ -124,17 +124,17 @@ class Planner:
 
     # Queries
 
-    def query(self, tree: exp.Expr, env: Mapping[str, Cte], top: bool = False) -> Step:
-        """Any query: a select, a union, or one of them in parentheses."""
+    def query(self, tree: exp.Expr, env: Mapping[str, Cte], top: bool = False, last: bool = False) -> Step:
+        """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
         env = self._ctes(tree, env)
         if isinstance(tree, exp.Subquery):
             only(tree, "this", "with_", "limit" if top else "")
-            return self.query(tree.this, env, top)
+            return self.query(tree.this, env, top, last)
         if isinstance(tree, exp.SetOperation):
             return self._union(tree, env, top)
         if not isinstance(tree, exp.Select):
             raise NotYet(what=tree.key.upper(), at=at(tree))
-        return self.select(tree, env, top)
+        return self.select(tree, env, top, last)
 
     def _ctes(self, tree: exp.Expr, env: Mapping[str, Cte]) -> Mapping[str, Cte]:
         clause = tree.args.get("with_")
@@ -174,17 +174,17 @@ class Planner:
             _distinct(columns)
         return Step(plan.Union(inputs), columns, joined=any(s.joined for s in steps), placed=False)
 
-    def select(self, tree: exp.Select, env: Mapping[str, Cte], top: bool) -> Step:
+    def select(self, tree: exp.Select, env: Mapping[str, Cte], top: bool, last: bool) -> Step:
         """One SELECT."""
         self._refuse_clauses(tree, top)
-        step, scope = self._from(tree, env)
+        having = tree.args.get("having")
+        found = next((n for n in (*tree.expressions, having) if n is not None and has_aggregate(n)), None)
+        grouped = tree.args.get("group") or having or found
+        step, scope = self._from(tree, env, last and grouped is None)
         where = tree.args.get("where")
         wants: set[str] = set()
         if where is not None:
             step = self._filter(step, Compiler(scope, "WHERE"), where.this, wants)
-        having = tree.args.get("having")
-        found = next((n for n in (*tree.expressions, having) if n is not None and has_aggregate(n)), None)
-        grouped = tree.args.get("group") or having or found
         if grouped is None:
             if scope.window is not None:
                 raise NotYet(what="a window without GROUP BY", at=scope.window.at)
@@ -192,24 +192,23 @@ class Planner:
             outputs = select_list(tree, scope, rows)
             step = replace(step, node=wanting(step.node, wants | rows.wants))
             return self._project(step, outputs, tree, top)
-        check_input(step, scope, at(grouped))
-        return self._grouped(tree, step, scope, wants, top)
+        return self._grouped(tree, step, scope, wants, (top, last))
 
-    def _grouped(self, tree: exp.Select, step: Step, scope: Scope, wants: set[str], top: bool) -> Step:
-        grouping = group(tree, scope, tree.expressions)
+    def _grouped(self, tree: exp.Select, step: Step, scope: Scope, wants: set[str], place: tuple[bool, bool]) -> Step:
+        top, last = place
+        grouping = group(tree, scope, tree.expressions, needs_kernel(tree, step, scope, last))
         compiler = Grouped(scope, grouping, "the select list")
         outputs = select_list(tree, scope, compiler)
         having = tree.args.get("having")
         condition = compiler.compile(having.this) if having is not None else None
         wants = wants | grouping.wants | compiler.inside.wants
-        made = aggregate(step, scope, grouping, wants, early=self.want == "view")
+        made = aggregate(step, scope, grouping, wants, last and self.want == "view")
         if condition is not None and having is not None:
             made = replace(made, node=plan.Filter(made.node, plan.Expr("having", condition.sql, at(having.this))))
         return self._project(made, outputs, tree, top)
 
     def _project(self, step: Step, outputs: list[Output], tree: exp.Select, top: bool) -> Step:
-        shown = top and self.want == "result"
-        return project(step, outputs, tree, strict=top and not shown, keyless=shown)
+        return project(step, outputs, tree, top, shown=self.want == "result")
 
     def _filter(self, step: Step, compiler: Compiler, condition: exp.Expr, wants: set[str]) -> Step:
         sql = compiler.sql(condition)
@@ -230,8 +229,8 @@ class Planner:
 
     # FROM
 
-    def _from(self, tree: exp.Select, env: Mapping[str, Cte]) -> tuple[Step, Scope]:
-        step, scope = self._relation(tree.args["from_"].this, env)
+    def _from(self, tree: exp.Select, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
+        step, scope = self._relation(tree.args["from_"].this, env, last and not tree.args.get("joins"))
         if "within" in tree.args["from_"].this.meta:
             raise InvalidStatement(
                 what="WITHIN stands after the right relation of a join", at=tree.args["from_"].this.meta["within"][1]
@@ -241,23 +240,23 @@ class Planner:
             step, scope = joins.join(step, scope, join, right, right_scope)
         return step, scope
 
-    def _relation(self, node: exp.Expr, env: Mapping[str, Cte]) -> tuple[Step, Scope]:
+    def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
         alias = node.args.get("alias")
         if alias is not None and alias.args.get("columns"):
             raise NotYet(what="a column list after an alias", at=at(alias))
         name = fold(alias.this) if alias is not None else ""
         if isinstance(node, exp.Subquery):
             only(node, "this", "alias", "with_")
-            step = self.query(node.this, self._ctes(node, env))
+            step = self.query(node.this, self._ctes(node, env), last=last)
             return step, Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
         if not isinstance(node, exp.Table):
             raise NotYet(what=node.key.upper(), at=at(node))
         if not isinstance(node.this, exp.Identifier):
             raise NotYet(what="a table function", at=at(node))
         only(node, "this", "db", "catalog", "alias", "hints")
-        return self._named(node, name, env)
+        return self._named(node, name, env, last)
 
-    def _named(self, node: exp.Table, alias: str, env: Mapping[str, Cte]) -> tuple[Step, Scope]:
+    def _named(self, node: exp.Table, alias: str, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
         name, window = qname(node), node.meta.get("window")
         hints = node.args.get("hints") or []
         given: dict[str, Given] = hints[0].meta["given"] if hints else {}
@@ -267,7 +266,7 @@ class Planner:
                 raise NotSupported(what="a CTE in a window function", at=name.at)
             if given:
                 raise NotSupported(what="WITH after a CTE", at=next(iter(given.values())).at)
-            step = self.query(cte.query, cte.env)
+            step = self.query(cte.query, cte.env, last=last)
             return step, Scope((Item(alias or name.name, step.columns, at=name.at),), placed=step.placed)
         relation = sources.find(name, self.snapshot, self.database, self.schema)
         self.relations_read.append(relation)

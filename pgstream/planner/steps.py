@@ -7,7 +7,8 @@ Must not know: sqlglot, expressions. Start reading at ``Step``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -17,10 +18,12 @@ from pgstream.planner.bind import Column
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A built step. ``mode``: append or upsert. ``kind``: stream or changelog; final windows are an append changelog.
+    """A built step. ``mode``: append, upsert or retract. ``kind``: stream or changelog; final windows are an append
+    changelog. What each mode's rows mean is in ``plan.py``.
 
-    ``key``: fields of a changelog's key. ``aggregated`` / ``joined``: whether a GROUP BY or a join is below.
-    ``placed``: rows still have the position of their one source record.
+    ``key``: fields of a changelog's key; ``keyless``: it was not selected further in. ``joined``: whether a join is
+    below; ``stateful``: whether any operator that keeps state is. ``placed``: rows still have the position
+    of their one source record.
     """
 
     node: plan.Node
@@ -28,8 +31,9 @@ class Step:
     mode: str = "append"
     kind: str = "stream"
     key: tuple[str, ...] = ()
-    aggregated: bool = False
+    keyless: bool = False
     joined: bool = False
+    stateful: bool = False
     placed: bool = True
 
     @property
@@ -40,17 +44,15 @@ class Step:
 
 def with_sources(node: plan.Node, change: Callable[[plan.Source], plan.Source]) -> plan.Node:
     """The same plan with every source changed."""
-    match node:
-        case plan.Source():
-            return change(node)
-        case plan.IntervalJoin():
-            return msgspec.structs.replace(
-                node, left=with_sources(node.left, change), right=with_sources(node.right, change)
-            )
-        case plan.Union():
-            return msgspec.structs.replace(node, inputs=[with_sources(i, change) for i in node.inputs])
-        case _:
-            return msgspec.structs.replace(node, input=with_sources(node.input, change))
+    if isinstance(node, plan.Source):
+        return change(node)
+    changed: dict[str, Any] = {}
+    for name in ("input", "left", "right"):
+        if hasattr(node, name):
+            changed[name] = with_sources(getattr(node, name), change)
+    if isinstance(node, plan.Union):
+        changed["inputs"] = [with_sources(i, change) for i in node.inputs]
+    return msgspec.structs.replace(node, **changed)
 
 
 def watermarked(node: plan.Node) -> plan.Node:
@@ -63,3 +65,10 @@ def wanting(node: plan.Node, wants: set[str]) -> plan.Node:
     if not wants:
         return node
     return with_sources(node, lambda s: msgspec.structs.replace(s, wants=sorted({*s.wants, *wants})))
+
+
+def retracting(step: Step) -> Step:
+    """The same rows with the old one taken back at each change of a key; rows that only come stay as they are."""
+    if step.mode != "upsert":
+        return step
+    return replace(step, node=plan.Normalize(step.node, list(step.key)), mode="retract", stateful=True)

@@ -7,6 +7,7 @@ expression that is at fault. Start reading at ``Compiler.compile``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +20,17 @@ from pgstream.engine.channel import Fault
 from pgstream.names import quote_spark
 from pgstream.planner.plan import (
     Aggregate,
+    ChangeAggregate,
     Expr,
     Filter,
     IntervalJoin,
     Node,
+    Normalize,
     Plan,
     Project,
     Source,
     Union,
+    walk,
 )
 from pgstream.spark import faults
 
@@ -44,11 +48,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step's output: its rows, and whether they are upserts, still source rows, or out of operators with state."""
+    """A step's output: its rows, their mode (append, upsert, retract), whether they are out of operators with state."""
 
     df: DataFrame
-    upsert: bool = False
+    mode: str = "append"
     stateful: bool = False
+
+    @property
+    def upsert(self) -> bool:
+        return self.mode == "upsert"
 
     @property
     def visible(self) -> list[str]:
@@ -59,7 +67,7 @@ class Step:
         return [c for c in self.df.columns if c in HIDDEN]
 
     def over(self, df: DataFrame) -> Step:
-        return Step(df, self.upsert, self.stateful)
+        return Step(df, self.mode, self.stateful)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +83,22 @@ class Compiler:
 
     def __init__(self, spark: SparkSession, read: Read) -> None:
         self.spark, self.read = spark, read
+        self.mode, self.ttl_ms = "append", 0
+        jvm: Any = spark._jvm
+        self.kernel = jvm.org.apache.spark.sql.pgstream
 
     def compile(self, plan: Plan) -> Compiled:
         """The whole plan, checked for what Spark can run as a stream."""
         if plan.state_ttl_ms is not None:
             raise Refused(faults.not_yet("query property 'state.ttl.millis'"))
+        self.mode = "update" if any(_is_updating(n) for n in walk(plan.root)) else "append"
         step = self.node(plan.root)
-        mode = "update" if any(_is_updating(n) for n in walk(plan.root)) else "append"
-        self.check(step.df, mode)
-        return Compiled(step, mode)
+        self.check(step.df, self.mode)
+        return Compiled(step, self.mode)
 
     def check(self, df: DataFrame, mode: str) -> None:
-        jvm: Any = self.spark._jvm
         try:
-            jvm.org.apache.spark.sql.pgstream.Kernel.check(df._jdf, mode)
+            self.kernel.Kernel.check(df._jdf, mode)
         except PySparkException as e:
             raise Refused(faults.from_analysis(None, e.getMessage() or str(e))) from None
 
@@ -102,6 +112,10 @@ class Compiler:
                 return self.project(node)
             case Aggregate():
                 return self.aggregate(node)
+            case Normalize():
+                return self.normalize(node)
+            case ChangeAggregate():
+                return self.change_aggregate(node)
             case IntervalJoin():
                 return self.join(node)
             case Union():
@@ -111,7 +125,7 @@ class Compiler:
         df = self.read(node)
         if node.watermark:
             df = df.withWatermark("__time", f"{node.lateness_ms} milliseconds")
-        return Step(df, upsert=node.kind == "changelog")
+        return Step(df, "upsert" if node.kind == "changelog" else "append")
 
     def filter(self, node: Filter) -> Step:
         step = self.node(node.input)
@@ -143,15 +157,45 @@ class Compiler:
         grouped = self.attempt(lambda: step.df.groupBy(*by).agg(*values), step.df, [*node.group, *node.aggregates])
         names = [fn.col(quote_spark(e.name)) for e in (*node.group, *node.aggregates)]
         if node.window is None:
-            return Step(grouped.select(*names, "__time"), upsert=True, stateful=True)
+            return Step(grouped.select(*names, "__time"), "upsert", stateful=True)
         bounds = [fn.expr(f"CAST(`__window`.`{e}` AS TIMESTAMP_NTZ)").alias(f"window_{e}") for e in ("start", "end")]
         time = fn.expr("`__window`.`end` - INTERVAL 1 MILLISECOND").alias("__time")
-        return Step(grouped.select(*names, *bounds, time), upsert=not node.final, stateful=True)
+        return Step(grouped.select(*names, *bounds, time), "append" if node.final else "upsert", stateful=True)
+
+    def operate(self, operator: str, df: DataFrame, **config: Any) -> DataFrame:
+        """One of the kernel's operators over the rows of ``df``."""
+        told = json.dumps({"mode": self.mode, "ttl_ms": self.ttl_ms} | config)
+        return DataFrame(getattr(self.kernel, operator).apply(df._jdf, told), self.spark)
+
+    def normalize(self, node: Normalize) -> Step:
+        step = self.node(node.input)
+        return Step(self.operate("Normalize", step.df, key=node.key), "retract", stateful=True)
+
+    def change_aggregate(self, node: ChangeAggregate) -> Step:
+        step = self.node(node.input)
+        arguments = [
+            [Expr(f"__{i}_{j}", _where(a, c.where), c.at) for j, a in enumerate(c.arguments)]
+            for i, c in enumerate(node.calls)
+        ]
+        every = [a for list_ in arguments for a in list_]
+        parts = [*node.group, *every]
+        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        df = self.attempt(lambda: step.df.select(*map(_named, parts), *hidden), step.df, parts)
+        calls = [
+            {"name": c.name, "function": c.function, "arguments": [a.name for a in list_], "distinct": c.distinct,
+             "separator": c.separator}
+            for c, list_ in zip(node.calls, arguments, strict=True)
+        ]  # fmt: skip
+        told = {"group": [e.name for e in node.group], "arguments": [a.name for a in every], "calls": calls}
+        made = self.operate("ChangeAggregate", df, **told)
+        names = [fn.col(quote_spark(e.name)) for e in node.group]
+        values = [fn.col(c.name).cast(c.cast).alias(c.name) if c.cast else fn.col(c.name) for c in node.calls]
+        return Step(made.select(*names, *values, "__time", "__delete"), "upsert", stateful=True)
 
     def join(self, node: IntervalJoin) -> Step:
         left, right = self.node(node.left), self.node(node.right)
         for side, step in ((node.left, left), (node.right, right)):
-            if step.stateful or step.upsert:
+            if step.stateful or step.mode != "append":
                 raise Refused(faults.not_yet("a join over a join, an aggregate or a changelog", at=_position(side)))
         a = self.side(left, node.left_key, node.left_alias, "l")
         b = self.side(right, node.right_key, node.right_alias, "r")
@@ -183,7 +227,7 @@ class Compiler:
         df = rows[0]
         for other in rows[1:]:
             df = self.attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
-        return Step(df, stateful=any(s.stateful for s in steps), upsert=first.upsert)
+        return Step(df, stateful=any(s.stateful for s in steps), mode=first.mode)
 
     def attempt(self, build: Callable[[], DataFrame], over: DataFrame | None, parts: Sequence[Expr]) -> DataFrame:
         """Build a step; when the analyzer refuses it, find the expression at fault by trying them one by one."""
@@ -200,6 +244,10 @@ class Compiler:
         raise Refused(_fault(error, parts[0].at if len(parts) == 1 else None)) from None
 
 
+def _where(sql: str, condition: str | None) -> str:
+    return f"if({condition}, {sql}, null)" if condition else sql
+
+
 def _named(e: Expr) -> Any:
     return fn.expr(e.sql).alias(e.name)
 
@@ -214,20 +262,6 @@ def _position(node: Node) -> int | None:
 
 def _is_updating(node: Node) -> bool:
     return isinstance(node, Aggregate) and not node.final
-
-
-def walk(node: Node) -> list[Node]:
-    """Every step of a plan, inputs first."""
-    match node:
-        case Source():
-            inputs: list[Node] = []
-        case IntervalJoin():
-            inputs = [node.left, node.right]
-        case Union():
-            inputs = node.inputs
-        case _:
-            inputs = [node.input]
-    return [n for i in inputs for n in walk(i)] + [node]
 
 
 def columns(step: Step) -> list[tuple[str, str, bool]]:

@@ -39,6 +39,13 @@ class Load(threading.Thread):
             out[k] = (n + 1, total + v)
         return out
 
+    def tens(self) -> dict[int, tuple[int, int, int, int]]:
+        """Of the last value of each key, by its last digit: count, sum, distinct values, greatest."""
+        groups: dict[int, list[int]] = {}
+        for v in dict(self.events).values():
+            groups.setdefault(v % 10, []).append(v)
+        return {ten: (len(vs), sum(vs), len(set(vs)), max(vs)) for ten, vs in groups.items()}
+
     def run(self) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "enable.idempotence": True})
         begin = time.monotonic()
@@ -72,6 +79,10 @@ CREATE STREAM events (id BIGINT, k BIGINT, v BIGINT)
   WITH ('topic' = '{topic}', 'value.format' = 'json', 'starting.position' = 'earliest');
 CREATE MATERIALIZED VIEW per_key AS SELECT k, count(*) AS n, sum(v) AS total FROM events GROUP BY k;
 CREATE MATERIALIZED VIEW every_event AS SELECT id FROM events;
+CREATE CHANGELOG latest (id BIGINT, k BIGINT, v BIGINT, PRIMARY KEY (k))
+  WITH ('topic' = '{topic}', 'value.format' = 'json', 'starting.position' = 'earliest');
+CREATE MATERIALIZED VIEW tens AS
+  SELECT v % 10 AS ten, count(*) AS n, sum(v) AS total, count(DISTINCT v) AS vs, max(v) AS high FROM latest GROUP BY v % 10;
 CREATE STREAM {topic}_copy AS SELECT id FROM events;
 """
 
@@ -104,6 +115,8 @@ def test_kill_worker_then_server(turn: int, kafka: Kafka, workspace: Path) -> No
             within(120, lambda: c.execute("SELECT count(*) >= %s FROM every_event", [EVENTS]).fetchone() == (True,))
             rows = c.execute("SELECT k, n, total FROM per_key").fetchall()
             assert {k: (n, int(total)) for k, n, total in rows} == answer
+            tens = "SELECT ten, n, total, vs, high FROM tens"
+            within(120, lambda: {r[0]: tuple(map(int, r[1:])) for r in c.execute(tens).fetchall()} == load.tens())
             row = c.execute("SELECT count(*), count(DISTINCT id) FROM every_event").fetchone()
             assert row == (EVENTS, EVENTS)
             copied = [json.loads(v or "")["id"] for _, v, _ in kafka.consume(f"{topic}_copy", EVENTS, 120)]

@@ -7,10 +7,8 @@ stand in ``ROWS``; the relation is ``t``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -41,18 +39,6 @@ FIRST = (
     "https://u:p@h.io:1/p/x?q=1&r=2#f", b"abc",
 )  # fmt: skip
 REST = [("a", 2, 20, 1.5, "b1"), ("b", 4, 40, 25000000.0, "b2"), ("b", None, None, None, None), ("b", 5, 50, 0.5, "b3")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    builder: Any = SparkSession.builder
-    settings = {"spark.sql.ansi.enabled": "false", "spark.sql.caseSensitive": "true", "spark.ui.enabled": "false",
-                "spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "1"}  # fmt: skip
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.master("local[1]").getOrCreate()
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pgstream.catalog.records import ColumnRecord, RelationRecord, Snapshot, Sto
 from pgstream.errors import PgStreamError
 from pgstream.names import FullName
 from pgstream.planner.explain import explain
-from pgstream.planner.plan import Plan, ResultSink, load
+from pgstream.planner.plan import VERSION, Plan, ResultSink, load
 from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
 from tests.datadriven import Case, cases, check
@@ -91,6 +92,19 @@ def test_plan_survives_json() -> None:
     planned = _plan("SELECT userid FROM pageviews WHERE viewtime > 5", "result")
     plan = Plan(planned.root, ResultSink())
     assert load(plan.json()) == plan
+
+
+@pytest.mark.parametrize("line", (HERE / "golden" / "v1.jsonl").read_text().splitlines())
+def test_plans_of_earlier_versions_can_be_read(line: str) -> None:
+    plan = load(line)
+    again = plan.json()
+    assert load(again) == plan and f'"version":{VERSION}' in again.decode()
+    assert json.loads(again) == json.loads(line) | {"version": VERSION}, "nothing of it is lost"
+
+
+def test_plans_of_later_versions_are_refused() -> None:
+    with pytest.raises(ValueError, match="newer"):
+        load('{"root":{"type":"union","inputs":[]},"sink":{"type":"result"},"version":99}')
 
 
 def test_relations_and_stores_are_listed_once() -> None:

@@ -9,7 +9,6 @@ import pytest
 from pgstream.errors import InvalidOption
 from pgstream.planner import plan as p
 from pgstream.spark import checkpoints, events, settings
-from pgstream.spark.compile import walk
 from pgstream.spark.jvm import flags
 from pgstream.spark.kernel import build
 from pgstream.spark.query import jdbc
@@ -110,4 +109,4 @@ def test_walk_visits_inputs_first() -> None:
     a, b = source(), source(entity="u")
     joined = p.IntervalJoin(a, b, "inner", 1, p.Expr("", "`x`"), p.Expr("", "`y`"))
     top = p.Filter(joined, p.Expr("", "true"))
-    assert walk(top) == [a, b, joined, top]
+    assert p.walk(top) == [a, b, joined, top]

@@ -1,0 +1,72 @@
+"""Aggregate calls of the kernel: from a call in the text to ``plan.Call``.
+
+Owns: which functions the kernel's aggregate has, DISTINCT and FILTER, the types of results. Spark's own aggregates are
+``calls``'s. Must not know: GROUP BY. Start reading at ``kernel_call``.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.errors import NotSupported, NotYet, UndefinedFunction
+from pgstream.planner import infer, plan
+from pgstream.planner.bind import at
+from pgstream.planner.calls import CASTS
+from pgstream.planner.expressions import Compiler, Typed
+from pgstream.planner.functions import Function
+from pgstream.types import Type
+
+_NAMES = {"STDDEV": "stddev_samp", "VARIANCE": "var_samp"}
+_ORDERED = ("LISTAGG", "ARRAY_AGG", "FIRST_VALUE", "LAST_VALUE")
+
+
+def is_distinct(node: exp.Expr) -> bool:
+    """Whether the node is an aggregate of distinct values."""
+    return isinstance(node, exp.Anonymous) and any(isinstance(e, exp.Distinct) for e in node.expressions)
+
+
+def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where: str) -> tuple[plan.Call, Type | None]:
+    """The call, its name still empty, and the type of its result. ``inner`` compiles its arguments."""
+    given, distinct = node.expressions, is_distinct(node)
+    if distinct:
+        if len(given) > 1 or function.name in _ORDERED:
+            raise NotYet(what=f"{function.name}(DISTINCT …)", at=at(node))
+        given = given[0].expressions
+        if len(given) > 1 and function.name != "COUNT":
+            raise UndefinedFunction(name=f"{function.name.lower()}() with {len(given)} arguments", at=at(node))
+    arguments = [Typed("1", types.INTEGER) if isinstance(a, exp.Star) else inner.compile(a) for a in given]
+    separator = ","
+    if function.name == "LISTAGG" and len(arguments) == 2:
+        if not given[1].is_string:
+            raise NotSupported(what="a separator of LISTAGG that is not a literal", at=at(given[1]))
+        separator = str(given[1].this)
+        del arguments[1]
+    if function.numbers and not infer.is_number(arguments[0].type):
+        raise UndefinedFunction(
+            name=f"{function.name.lower()}({str(arguments[0].type).lower()})", at=at(node), hint=CASTS
+        )
+    if function.name in _ORDERED and not inner.scope.placed:
+        raise NotYet(what=f"{function.name} over a join or a union", at=at(node),
+                     detail="It keeps the order of arrival, which their rows do not have.")  # fmt: skip
+    texts = [a.sql for a in arguments]
+    if function.name == "LISTAGG":
+        texts = [f"cast({texts[0]} as string)"]
+    type_ = _result(function, arguments[0].type)
+    cast = type_.spark if function.integral and type_ is not None and infer.is_integral(type_) else None
+    name = _NAMES.get(function.name, function.name.lower())
+    return plan.Call("", name, texts, distinct, where or None, separator, cast, at(node)), type_
+
+
+def _result(function: Function, argument: Type | None) -> Type | None:
+    if function.integral:
+        # Over whole numbers the result is cut to the argument's type.
+        known = argument is not None and argument.name != "DECIMAL"
+        return (argument if infer.is_integral(argument) else Type("DOUBLE")) if known else None
+    if function.name == "SUM":
+        return types.BIGINT if infer.is_integral(argument) else None if infer.is_a(argument, "DECIMAL") else argument
+    if function.name == "ARRAY_AGG":
+        return Type("ARRAY", args=(argument,)) if argument is not None else None
+    if function.name in ("MIN", "MAX", "FIRST_VALUE", "LAST_VALUE"):
+        return argument
+    return types.parse(function.type or "VARCHAR")

@@ -1,0 +1,99 @@
+package org.apache.spark.sql.pgstream
+
+import java.nio.ByteBuffer
+
+import org.apache.spark.sql.{DataFrame, Dataset, Encoder, Encoders}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback
+import org.apache.spark.sql.catalyst.plans.logical.Project
+import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
+import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TTLConfig, TimeMode}
+import org.apache.spark.sql.types._
+
+/**
+ * A row on its way into or out of an operator with state: packed, so that operators need no schema to keep it.
+ *
+ * Every operator tells per batch the difference of its result before and after the batch, as rows that are taken back
+ * (`delete`) and rows that are added; so the order in which a shuffle hands them on means nothing. `time` is in
+ * microseconds; `place` and `offset` are the position of the source record, -1 where there is none. `side`: 0 or 1, the input of a join.
+ */
+case class Change(key: Array[Byte], row: Array[Byte], side: Int, time: Long, place: Int, offset: Long, delete: Boolean) {
+  def later(o: Change): Boolean = if (place != o.place) place > o.place else offset > o.offset
+  def as(r: Array[Byte], taken: Boolean): Change = Change(key, r, side, time, place, offset, taken)
+}
+
+/** A struct as the bytes of its UnsafeRow: equal rows have equal bytes. */
+case class Pack(child: Expression) extends UnaryExpression with CodegenFallback {
+  @transient private lazy val pack = UnsafeProjection.create(child.dataType.asInstanceOf[StructType])
+  override def dataType: DataType = BinaryType
+  override def nullable: Boolean = child.nullable
+  override protected def nullSafeEval(row: Any): Any = Changes.bytes(pack(row.asInstanceOf[InternalRow]))
+  override protected def withNewChildInternal(c: Expression): Pack = copy(child = c)
+}
+
+/** The struct that `Pack` made bytes of. */
+case class Unpack(child: Expression, schema: StructType) extends UnaryExpression with CodegenFallback {
+  override def dataType: DataType = schema
+  override def nullable: Boolean = true
+  override protected def nullSafeEval(bytes: Any): Any = Changes.row(bytes.asInstanceOf[Array[Byte]], schema.length)
+  override protected def withNewChildInternal(c: Expression): Unpack = copy(child = c)
+}
+
+/** DataFrames to changes and back; applying an operator. */
+object Changes {
+  type Processor = StatefulProcessor[Array[Byte], Change, Change]
+  implicit val encoder: Encoder[Change] = Encoders.product[Change]
+  implicit val binary: Encoder[Array[Byte]] = Encoders.BINARY
+  val Time: String = "__time"
+
+  /** A projection's row uses the same memory again and again: the bytes must be copied. */
+  def bytes(row: UnsafeRow): Array[Byte] = row.copy().getBytes
+
+  def row(bytes: Array[Byte], width: Int): UnsafeRow = {
+    val r = new UnsafeRow(width)
+    r.pointTo(bytes, bytes.length)
+    r
+  }
+
+  def visible(df: DataFrame): StructType = StructType(df.schema.filterNot(f => PgText.Hidden(f.name)))
+
+  /** `key` names the columns of the key, `columns` those that are kept; hidden columns that are missing are filled in. */
+  def pack(df: DataFrame, key: Seq[String], columns: Seq[String], side: Int = 0): Dataset[Change] = {
+    val d = df.asInstanceOf[ClassicDataset[_]]
+    val out = d.queryExecution.analyzed.output
+    def at(name: String): Option[Attribute] = out.find(_.name == name)
+    def struct(names: Seq[String]): Expression =
+      Pack(CreateNamedStruct(names.flatMap(n => Seq(Literal(n), at(n).get))))
+    def or(name: String, default: Literal): Expression =
+      at(name).map(a => Coalesce(Seq(a, default))).getOrElse(default)
+    val micros = PreciseTimestampConversion(at(Time).get, TimestampType, LongType)
+    val list = Seq("key" -> struct(key), "row" -> struct(columns), "side" -> Literal(side),
+      "time" -> Coalesce(Seq(micros, Literal(0L))), "place" -> or("__partition", Literal(-1)),
+      "offset" -> or("__offset", Literal(-1L)), "delete" -> or("__delete", Literal(false)))
+    ClassicDataset.ofRows(d.sparkSession, Project(list.map { case (n, e) => Alias(e, n)() }, d.logicalPlan)).as[Change]
+  }
+
+  def run(changes: Dataset[Change], p: Processor, mode: String, time: TimeMode): Dataset[Change] =
+    changes.groupByKey(_.key).transformWithState(p, time, if (mode == "append") OutputMode.Append() else OutputMode.Update())
+
+  /**
+   * The columns of `key` and `schema`, then the hidden ones. `placed`: rows still have the position of their source record.
+   */
+  def unpack(changes: Dataset[Change], schema: StructType, placed: Boolean, key: StructType = new StructType): DataFrame = {
+    val d = changes.asInstanceOf[ClassicDataset[_]]
+    val out = d.queryExecution.analyzed.output.map(a => a.name -> a).toMap
+    val rows = ClassicDataset.ofRows(d.sparkSession, Project(
+      Seq(Alias(Unpack(out("key"), key), "k")(), Alias(Unpack(out("row"), schema), "r")(), Alias(PreciseTimestampConversion(out("time"), LongType, TimestampType), Time)(),
+        out("delete"), out("place"), out("offset")), d.logicalPlan))
+    val places = if (placed) Seq("place AS __partition", "offset AS __offset") else Nil
+    def names(of: String, s: StructType): Seq[String] =
+      s.fieldNames.toSeq.map(n => { val q = "`" + n.replace("`", "``") + "`"; s"$of.$q AS $q" })
+    rows.selectExpr(names("k", key) ++ names("r", schema) ++ Seq(Time, "delete AS __delete") ++ places: _*)
+  }
+
+  def ttl(ms: Long): TTLConfig = if (ms > 0) TTLConfig(java.time.Duration.ofMillis(ms)) else TTLConfig.NONE
+  def time(ttlMs: Long): TimeMode = if (ttlMs > 0) TimeMode.ProcessingTime() else TimeMode.None()
+  def same(a: Array[Byte], b: Array[Byte]): Boolean = java.util.Arrays.equals(a, b)
+  def wrap(b: Array[Byte]): ByteBuffer = ByteBuffer.wrap(b)
+}

@@ -1,0 +1,34 @@
+"""One Spark session for all tests of the suite that need Spark but no worker: the worker's own JVM and settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pgstream.config import load
+from pgstream.embedded.jars import fetch
+from pgstream.embedded.java import find_java
+from pgstream.spark import jvm
+from pgstream.spark.session import open_session
+from pgstream.spark.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def spark(workspace: Path) -> Iterator[SparkSession]:
+    config = load({}, os.environ)
+    jars = [str(j) for j in fetch(config)]
+    settings = Settings(str(find_java(config)), jars, "local[2]", 768, str(config.cache), fast_start=True)
+    folder = workspace / "spark"
+    folder.mkdir()
+    process = jvm.launch(settings, folder)
+    session = open_session(settings, folder)
+    for private in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        del os.environ[private]  # other tests start workers of their own
+    yield session
+    session.stop()
+    process.kill()
+    process.wait()
