@@ -82,7 +82,8 @@ CREATE MATERIALIZED VIEW every_event AS SELECT id FROM events;
 CREATE CHANGELOG latest (id BIGINT, k BIGINT, v BIGINT, PRIMARY KEY (k))
   WITH ('topic' = '{topic}', 'value.format' = 'json', 'starting.position' = 'earliest');
 CREATE MATERIALIZED VIEW tens AS
-  SELECT v % 10 AS ten, count(*) AS n, sum(v) AS total, count(DISTINCT v) AS vs, max(v) AS high FROM latest GROUP BY v % 10;
+  SELECT v % 10 AS ten, count(*) AS n, sum(v) AS total, count(DISTINCT v) AS vs, max(v) AS high FROM latest
+  GROUP BY v % 10;
 CREATE STREAM {topic}_copy AS SELECT id FROM events;
 """
 

@@ -16,6 +16,7 @@ import pytest
 
 from pgstream.engine import compute, leftover, pool, results
 from pgstream.errors import EngineUnavailable, NotReady, RelayedError
+from pgstream.planner.plan import VERSION
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
 
 
@@ -186,9 +187,9 @@ async def test_restart_runs_again_once_stopped(bench: Bench) -> None:
 async def test_plan_of_a_newer_version(bench: Bench) -> None:
     id = bench.catalog.add()
     record = bench.catalog.records[id]
-    bench.catalog.records[id] = replace(record, plan=record.plan.replace(b'"version":1', b'"version":9'))
-    if b'"version"' not in record.plan:
-        bench.catalog.records[id] = replace(record, plan=record.plan[:-1] + b',"version":9}')
+    written = f'"version":{VERSION}'.encode()
+    assert written in record.plan
+    bench.catalog.records[id] = replace(record, plan=record.plan.replace(written, b'"version":99'))
     await bench.engine.start()
     await bench.state(id, "errored", "newer")
 
