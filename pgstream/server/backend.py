@@ -32,8 +32,8 @@ MANY = 4096
 LONG = 1 << 16
 """Bytes of an answer after which nobody waits for its next few kilobytes."""
 GATHER_S = 0.001
-"""How long a long answer then gathers in the socket before it is read. PostgreSQL sends 8 KiB at a time: to relay each by
-itself costs as many system calls on both sides, on a core that PostgreSQL and the client could use."""
+"""How long a long answer then gathers in the socket before it is read. PostgreSQL sends 8 KiB at a time: to relay each
+by itself costs as many system calls on both sides, on a core that PostgreSQL and the client could use."""
 FAILING = "pgstream: a statement failed before PostgreSQL saw it"
 """No SQL: what makes a transaction fail."""
 ENCODING = b"client_encoding\0"
