@@ -5,7 +5,7 @@ the connections that wait for another session (``keep_backends_s``). Both only w
 client in, and only between sessions alike in user, database and start-up parameters, while nothing that PostgreSQL
 takes up when a connection begins has changed (``Admission.mark``).
 Must not know: clients, messages relayed. Start reading at ``Backends.start``. Why both are off unless asked for:
-``docs/decisions/0008-lazy-and-kept-backends.md``.
+``docs/decisions/0009-lazy-and-kept-backends.md``.
 """
 
 from __future__ import annotations
