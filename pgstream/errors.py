@@ -77,11 +77,21 @@ class PgStreamError(Exception):
         self.text = self.message.format(**values) if values else self.message
         super().__init__(self.text)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is, without its templates filled again: listener processes get errors from the server process."""
+        return _restored, (type(self), dict(self.__dict__))
+
     @property
     def condition(self) -> str:
         """The condition's name in snake case, sent as the routine field ``R``: ``undefined_store``."""
         name = type(self).__name__
         return "".join("_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def _restored(cls: type[PgStreamError], state: dict[str, Any]) -> PgStreamError:
+    e = cls.__new__(cls, state["text"])
+    e.__dict__.update(state)
+    return e
 
 
 class RelayedError(PgStreamError, sqlstate="XX000", message="{text}"):

@@ -25,6 +25,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PASSWORD = "test-password-1"
+PASSED_ON = ("PGSTREAM_CACHE_DIR", "PGSTREAM_WORKERS")
+"""Settings of the tests' own environment: ``PGSTREAM_WORKERS=2`` runs any test against listener processes."""
 
 
 def within(seconds: float, probe: Callable[[], Any], every: float = 0.1) -> Any:
@@ -50,7 +52,7 @@ class Server:
     def __init__(self, data_dir: Path, **settings: str) -> None:
         self.data_dir = data_dir
         self.log = data_dir.parent / f"{data_dir.name}.log"
-        env = {k: v for k, v in os.environ.items() if not k.startswith("PGSTREAM_") or k == "PGSTREAM_CACHE_DIR"}
+        env = {k: v for k, v in os.environ.items() if not k.startswith("PGSTREAM_") or k in PASSED_ON}
         env |= {"PGSTREAM_ADMIN_PASSWORD": PASSWORD, "PGSTREAM_SPARK_FAST_START": "true", "PGSTREAM_LOG_LEVEL": "debug"}
         env |= {f"PGSTREAM_{k.upper()}": v for k, v in settings.items()}
         command = [sys.executable, "-m", "pgstream", "serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import hmac
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,8 @@ class Catalog:
         self.inventory = Inventory(self._change, self._reading, cipher)
         self.generated_password: str | None = None
         self.snapshot = Snapshot()
+        self.spread: Callable[[Snapshot], Awaitable[None]] = _to_nobody
+        """Tells other processes of this server; a change ends when they know it."""
 
     @classmethod
     async def open(cls, config: Config, postgres_url: Url, data_dir: Path) -> Catalog:
@@ -110,19 +112,23 @@ class Catalog:
 
     async def refresh(self) -> None:
         """Read the snapshot anew; one at a time, so that an older one never replaces a newer."""
-        async with self._refreshing, self._reading() as session:
-            found = Snapshot(
-                databases={r.name: rows.database(r) for r in await session.scalars(select(models.DatabaseRow))},
-                schemas={(r.database, r.name): rows.schema(r) for r in await session.scalars(select(models.SchemaRow))},
-                stores={r.name: rows.store(r) for r in await session.scalars(select(models.StoreRow))},
-                relations={
-                    (r.database, r.schema, r.name): rows.relation(r)
-                    for r in await session.scalars(select(models.RelationRow))
-                },
-                objects={o.key: o for o in map(rows.object_, await session.scalars(select(models.ObjectRow)))},
-                defaults=rows.defaults(await session.scalars(select(models.DefaultRow))),
-            )
+        async with self._refreshing:
+            async with self._reading() as session:
+                found = Snapshot(
+                    databases={r.name: rows.database(r) for r in await session.scalars(select(models.DatabaseRow))},
+                    schemas={
+                        (r.database, r.name): rows.schema(r) for r in await session.scalars(select(models.SchemaRow))
+                    },
+                    stores={r.name: rows.store(r) for r in await session.scalars(select(models.StoreRow))},
+                    relations={
+                        (r.database, r.schema, r.name): rows.relation(r)
+                        for r in await session.scalars(select(models.RelationRow))
+                    },
+                    objects={o.key: o for o in map(rows.object_, await session.scalars(select(models.ObjectRow)))},
+                    defaults=rows.defaults(await session.scalars(select(models.DefaultRow))),
+                )
             self.snapshot = found
+            await self.spread(found)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[AsyncSession]:
@@ -287,3 +293,7 @@ class Catalog:
     def mock_secret(self) -> bytes:
         """From which the SCRAM salts of users that do not exist are made: the same at every start and server."""
         return hmac.digest(self._worker_password.encode(), b"pgstream mock authentication", "sha256")
+
+
+async def _to_nobody(snapshot: Snapshot) -> None:
+    """There is no other process."""

@@ -95,13 +95,14 @@ class ResultStream(AsyncIterator[Row]):
         self._news.set()
 
     def ended(self, event: Ended) -> None:
-        self._finish(None if event.fault is None else faults.error(event.fault))
+        self.finish(None if event.fault is None else faults.error(event.fault))
 
     def lost(self, why: str) -> None:
-        """The worker died: what was buffered is still given, then the error."""
-        self._finish(EngineUnavailable(why=why))
+        """The worker died."""
+        self.finish(EngineUnavailable(why=why))
 
-    def _finish(self, error: PgStreamError | None) -> None:
+    def finish(self, error: PgStreamError | None) -> None:
+        """No more rows come: what was buffered is still given, then the error."""
         if self._state == "open":
             self._state, self._error = "ended", error
         self._news.set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,8 +23,10 @@ from pgstream.server.cancel import CancelKeys
 from pgstream.server.connect import Address
 from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
+from pgstream.server.memory import room_for
 from pgstream.server.refusals import Refusals
 from pgstream.server.reuse import Backends
+from pgstream.server.seats import Seats
 from pgstream.server.session import ClientSession
 from pgstream.server.tls import open_tls
 
@@ -56,8 +59,11 @@ class Listener:
         self.admitted: set[ClientSession] = set()
         self.keys: CancelKeys[ClientSession] = CancelKeys()
         self.refusals = Refusals()
+        self.seats, self.room = Seats(), config.max_connections
+        self.cancel_elsewhere: Callable[[int, bytes], Awaitable[bool]] = _nowhere
         self.ready = self.ending = False
         self._server: asyncio.Server | None = None
+        self._held: list[socket.socket] = []
 
     def begin(
         self, *, catalog: Catalog, engine: Engine, address: Address, admissions: Admissions, language: Language
@@ -65,6 +71,7 @@ class Listener:
         """From now on clients are served."""
         self.catalog, self.engine, self.address, self.language = catalog, engine, address, language
         self.admissions, self.backends = admissions, Backends(self.config, address)
+        self.room = room_for(self.config.max_connections)
         self.ready = True
 
     def reload(self) -> None:
@@ -90,7 +97,7 @@ class Listener:
 
     def check_room(self) -> None:
         """Errors: TooManyConnections."""
-        if len(self.admitted) >= self.config.max_connections:
+        if self.seats.taken >= self.config.max_connections or len(self.admitted) >= self.room:
             raise TooManyConnections()
 
     def admit(self, session: ClientSession) -> None:
@@ -98,19 +105,26 @@ class Listener:
         self.check_room()
         self.starting.pop(session, None)
         self.admitted.add(session)
+        self.seats.mine = len(self.admitted)
 
     def gone(self, session: ClientSession) -> None:
         """A connection was lost, or never came to be a session. May be called twice."""
         self.sessions.discard(session)
         self.starting.pop(session, None)
         self.admitted.discard(session)
+        self.seats.mine = len(self.admitted)
 
-    async def open(self) -> tuple[str, int]:
-        """Begin to accept; gives host and port. Errors: ConfigurationError."""
+    async def open(self, *, joining: bool = False) -> tuple[str, int]:
+        """Begin to accept; gives host and port. ``joining`` others of this server. Errors: ConfigurationError."""
         host, port = self.config.host_port
         loop = asyncio.get_running_loop()
+        shared = self.config.workers > 1
         try:
-            self._server = await loop.create_server(lambda: ClientSession(self), host, port, backlog=512)
+            if shared and not joining:
+                _check_free(host, port)
+            self._server = await loop.create_server(
+                lambda: ClientSession(self), host, port, backlog=512, reuse_port=shared or None
+            )
         except OSError as e:
             raise ConfigurationError(
                 what=f'could not listen on "{self.config.listen}": {(e.strerror or str(e)).lower()}',
@@ -134,11 +148,30 @@ class Listener:
 
     async def cancel(self, pid: int, key: bytes) -> None:
         """End what the session of this key runs; a wrong key does nothing, and nobody is told."""
+        if not (await self.cancel_here(pid, key) or await self.cancel_elsewhere(pid, key)):
+            self.refusals.say("wrong key in cancel request", "")
+
+    async def cancel_here(self, pid: int, key: bytes) -> bool:
+        """The same in this process; whether the key is of one of its sessions."""
         session = self.keys.find(pid, key)
         if session is None:
-            self.refusals.say("wrong key in cancel request", "")
-        else:
-            await session.cancel()
+            return False
+        await session.cancel()
+        return True
+
+    def hand_over(self) -> None:
+        """Listener processes accept from now on: this one only holds the port."""
+        if self._server is None:
+            return
+        for listening in self._server.sockets:
+            held = socket.socket(listening.family, socket.SOCK_STREAM)
+            self._held.append(held)
+            if listening.family == socket.AF_INET6:
+                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(listening.getsockname())
+        self._server.close()
 
     async def close(self) -> None:
         """Refuse new clients; end idle sessions now and busy ones after the grace."""
@@ -147,6 +180,8 @@ class Listener:
         self.ending = True
         self._server.close()
         self._server = None
+        for held in self._held:
+            held.close()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.shutdown_grace_s
         while self.sessions:
@@ -162,3 +197,16 @@ class Listener:
             await self.admissions.close()
         self.refusals.flush()
         log.info("sessions ended")
+
+
+async def _nowhere(pid: int, key: bytes) -> bool:
+    """There is no other listener process."""
+    return False
+
+
+def _check_free(host: str, port: int) -> None:
+    """Refuse a port that another server shares too: the system would give each of them a part of the clients."""
+    for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
+import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -21,9 +24,13 @@ from pgstream.config import Config
 from pgstream.errors import ConfigurationError
 from pgstream.server.admission import Admissions
 from pgstream.server.connect import Address
+from pgstream.server.hosted import Host
 from pgstream.server.language import Language
+from pgstream.server.link import Begin
 from pgstream.server.listener import Listener
+from pgstream.server.memory import settle
 from pgstream.server.tls import open_tls
+from pgstream.server.workers import Workers
 
 if TYPE_CHECKING:
     from pgstream.embedded.postgres import Postgres
@@ -52,31 +59,35 @@ async def serve(config: Config) -> None:
             opening.cancel()
             await asyncio.wait({opening})
             return
-        listener, postgres = opening.result()
-        loop.add_signal_handler(signal.SIGHUP, _reload, listener, postgres)
+        listener, reload = opening.result()
+        loop.add_signal_handler(signal.SIGHUP, reload)
         await stopping
         log.info("stopping")
         await listener.close()
     log.info("stopped")
 
 
-def _reload(listener: Listener, postgres: Postgres) -> None:
+def _reload(listener: Listener, postgres: Postgres, workers: Workers | None) -> None:
     """Take certificates and the access table as they are now; a fault in them is logged, and nothing changes."""
     try:
         listener.reload()
         postgres.let_in(listener.access.without_password)
+        if workers is not None:
+            workers.reload()
     except ConfigurationError as e:
         log.error("not reloaded", why=e.text, hint=e.hint)
     else:
         log.info("certificates and access table reloaded")
 
 
-async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Listener, Postgres]:
-    """Open every part; ``stack`` closes what was opened, last first."""
+async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Listener, Callable[[], None]]:
+    """Open every part; ``stack`` closes what was opened, last first. Gives what SIGHUP does, too."""
     from pgstream.catalog.store import Catalog
     from pgstream.embedded.postgres import open_postgres
     from pgstream.engine.engine import Engine
 
+    if config.workers < 1 or (config.workers > 1 and not hasattr(os, "memfd_create")):
+        raise ConfigurationError(what='setting "workers" must be 1, or more on Linux')
     # Before anything is made: the first user's password is told only once. Clients that come early are told so.
     listener = Listener(config, tls=open_tls(config, config.data_dir, make=False))
     host, port = await listener.open()
@@ -91,21 +102,22 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Liste
     engine = Engine(config, catalog)
     stack.push_async_callback(engine.stop)
     await engine.start()
-    listener.begin(
-        catalog=catalog,
-        engine=engine,
-        address=Address(postgres.host, postgres.port),
-        admissions=Admissions(catalog.control_url),
-        language=Language.ours(),
-    )
-    _settle_memory()
+    address, language = Address(postgres.host, postgres.port), Language.ours()
+    workers: Workers | None = None
+    if config.workers == 1:
+        admissions = Admissions(catalog.control_url)
+        listener.begin(catalog=catalog, engine=engine, address=address, admissions=admissions, language=language)
+    else:
+        told = replace(config, listen=f"{config.listen.rpartition(':')[0]}:{port}")
+        workers = Workers(
+            Host(config, catalog, engine, language),
+            Begin(told, address, catalog.control_url, catalog.mock_secret, catalog.snapshot),
+        )
+        catalog.spread = workers.changed
+        stack.push_async_callback(workers.close)
+        await workers.open()
+        listener.hand_over()
+    settle()
     print(ready_line(config, host, port), flush=True)  # noqa: T201
     log.info("ready", host=host, port=port)
-    return listener, postgres
-
-
-def _settle_memory() -> None:
-    """What was made so far stays: the collector need not look at it again, nor run at every few hundred messages."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    return listener, partial(_reload, listener, postgres, workers)

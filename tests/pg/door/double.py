@@ -2,12 +2,14 @@
 
 ``Door`` runs a ``Listener`` with its embedded PostgreSQL in a thread. Its statements are made for tests:
 ``LIST DOORS`` (typed rows), ``COUNT TO n`` / ``COUNT FOREVER`` (rows as they come), ``CREATE DOOR``, ``ECHO $1 …``,
-``QUIET`` (no rows), ``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``, ``WHERE AM I`` (the schema).
+``QUIET`` (no rows), ``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``, ``WHERE AM I`` (the schema). With
+``PGSTREAM_WORKERS=2`` in the environment they run at the other end of a link, as a listener process has them run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import threading
 from collections.abc import AsyncIterator
@@ -25,11 +27,13 @@ from pgstream.errors import SyntaxFault
 from pgstream.server import hba
 from pgstream.server.admission import Admissions
 from pgstream.server.connect import Address
+from pgstream.server.hosted import Host
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
 from pgstream.server.tls import open_tls
 from pgstream.sql import sniff
 from pgstream.statements.base import Column, Context, Result, Statement
+from tests.links import Ends
 
 LIVE: set[str] = set()
 """Names of streaming results that are open."""
@@ -182,6 +186,7 @@ class Door:
         self.config = config
         self._language = language or Language(recognize, sniff.split, parse, sniff.head)
         self._snapshot = snapshot
+        self._ends: list[Ends] = []
         self._ready = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, daemon=True)
@@ -209,17 +214,25 @@ class Door:
     async def _open(self) -> None:
         self.postgres = await open_postgres(self.config, without_password=hba.load(self.config).without_password)
         await self._make_user()
-        self.listener = self._listener(self.config)
+        self.listener = await self._listener(self.config)
         _, self.port = await self.listener.open()
 
     async def _close(self) -> None:
         await self.listener.close()
+        for ends in self._ends:
+            ends.close()
         await self.postgres.stop()
 
-    def _listener(self, config: Config) -> Listener:
+    async def _listener(self, config: Config) -> Listener:
         listener = Listener(config, tls=open_tls(config, config.data_dir))
+        catalog = Databases(self._snapshot)
+        if int(os.environ.get("PGSTREAM_WORKERS", "1")) > 1:
+            ends = Ends(Host(config, catalog, None, self._language))
+            await ends.open()
+            self._ends.append(ends)
+            listener.executor = ends.remote
         listener.begin(
-            catalog=Databases(self._snapshot),  # type: ignore[arg-type]
+            catalog=catalog,  # type: ignore[arg-type]
             engine=None,  # type: ignore[arg-type]
             address=Address(self.postgres.host, self.postgres.port),
             admissions=Admissions(self.postgres.url("postgres")),
@@ -237,7 +250,7 @@ class Door:
         """Another listener before the same PostgreSQL, with other settings."""
 
         async def start() -> tuple[Listener, int]:
-            listener = self._listener(replace(self.config, **settings))
+            listener = await self._listener(replace(self.config, **settings))
             return listener, (await listener.open())[1]
 
         return asyncio.run_coroutine_threadsafe(start(), self.loop).result(30)

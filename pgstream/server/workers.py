@@ -1,0 +1,253 @@
+"""The listener processes of ``workers`` > 1, seen from the server process, which accepts no clients itself then.
+
+Owns: starting them, starting one again that ended, their statements (``hosted``), telling all of a changed catalogue
+before a statement that changed it ends, passing on cancel requests, ending them. A process reads end of file on its
+link when this one dies, and ends too. Must not know: clients. Start reading at ``Workers.open``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+import sys
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from pgstream.catalog.records import Snapshot
+from pgstream.engine.channel import More, Stop
+from pgstream.errors import ConfigurationError
+from pgstream.server import seats
+from pgstream.server.hosted import Host, Hosted
+from pgstream.server.link import (
+    Ask,
+    Begin,
+    Cancel,
+    Canceled,
+    Changed,
+    End,
+    Link,
+    Listening,
+    Reload,
+    Returned,
+    Seen,
+    encode,
+)
+
+START_S = 60
+ANSWER_S = 5
+"""After which a process that does not answer is not waited for."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S, WELL_AFTER_S = 0.1, 10.0, 60.0
+log = structlog.get_logger(__name__)
+
+
+class _Process:
+    """One run of a listener process, from its start to its end."""
+
+    def __init__(self, workers: Workers, index: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.index, self.pid = index, 0
+        self.listening: asyncio.Future[None] = loop.create_future()
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self.link = Link(self._said, self._lost)
+        self._workers = workers
+        self._statements: dict[int, tuple[Hosted, asyncio.Task[None]]] = {}
+        self.seen: dict[int, asyncio.Future[None]] = {}
+        self.canceled: dict[int, asyncio.Future[bool]] = {}
+
+    async def spawn(self) -> asyncio.subprocess.Process:
+        ours, theirs = socket.socketpair()
+        shared = self._workers.seats_file
+        given = {"LINK": theirs.fileno(), "SEATS": shared, "INDEX": self.index}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "pgstream.server.worker",
+                pass_fds=[theirs.fileno(), shared],
+                env=os.environ | {f"PGSTREAM_LISTENER_{name}": str(value) for name, value in given.items()},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sys.stderr,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = process.pid
+        await asyncio.get_running_loop().create_unix_connection(lambda: self.link, sock=ours)
+        return process
+
+    def _said(self, message: Any) -> None:
+        match message:
+            case Listening():
+                if not self.listening.done():
+                    self.listening.set_result(None)
+            case Seen():
+                _settle(self.seen.pop(message.number, None), None)
+            case Canceled():
+                _settle(self.canceled.pop(message.number, None), message.found)
+            case Cancel():
+                self._workers.spawn(self._workers.pass_on(message, self))
+            case Ask():
+                self._run(message)
+            case Returned():
+                if message.id in self._statements:
+                    self._statements[message.id][0].returned(message)
+            case More():
+                if int(message.query) in self._statements:
+                    self._statements[int(message.query)][0].more(message.rows)
+            case Stop():
+                if int(message.query) in self._statements:
+                    self._statements[int(message.query)][1].cancel()
+
+    def _run(self, ask: Ask) -> None:
+        hosted = Hosted(self._workers.host, self.link, ask)
+        task = asyncio.ensure_future(hosted.run())
+        self._statements[ask.id] = hosted, task
+        task.add_done_callback(lambda _: self._statements.pop(ask.id, None))
+
+    def _lost(self) -> None:
+        for _, task in self._statements.values():
+            task.cancel()
+        for seen in self.seen.values():
+            _settle(seen, None)
+        for canceled in self.canceled.values():
+            _settle(canceled, False)
+        _settle(self.lost, None)
+
+
+def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
+    if future is not None and not future.done():
+        future.set_result(value)
+
+
+class Workers:
+    """All listener processes. ``begin`` is what each is told first, with the snapshot of that moment."""
+
+    def __init__(self, host: Host, begin: Begin) -> None:
+        self.host, count = host, host.config.workers
+        self.seats_file = seats.shared(count)
+        self._seats = seats.Seats(0, count, self.seats_file)
+        self._begin = begin
+        self._running: dict[int, _Process] = {}
+        self._numbers = itertools.count(1)
+        self._kept: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ending = asyncio.Event()
+        self._count = count
+
+    async def open(self) -> None:
+        """Start all; they accept clients when this returns. Errors: ConfigurationError."""
+        first = [asyncio.get_running_loop().create_future() for _ in range(self._count)]
+        self._kept = [asyncio.create_task(self._keep(index, done)) for index, done in enumerate(first)]
+        try:
+            async with asyncio.timeout(START_S):
+                await asyncio.gather(*first)
+        except TimeoutError:
+            raise ConfigurationError(what="the listener processes did not start", hint="Their log says why.") from None
+
+    async def _keep(self, index: int, first: asyncio.Future[None]) -> None:
+        """Have the process of this place running until all end."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while not self._ending.is_set():
+            began = loop.time()
+            why = "its clients were lost"
+            try:
+                await self._one(index, first)
+            except OSError as e:  # no process or descriptor to be had now
+                why = str(e)
+            if self._ending.is_set():
+                return
+            failures = 1 if loop.time() - began > WELL_AFTER_S else failures + 1
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (failures - 1))
+            log.error("listener process ended", index=index, why=why, restart_in_s=pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._ending.wait()
+
+    async def _one(self, index: int, first: asyncio.Future[None]) -> None:
+        running = _Process(self, index)
+        process = await running.spawn()
+        try:
+            self._running[index] = running
+            running.link.send(replace(self._begin, snapshot=replace(self.host.catalog.snapshot)))
+            if self._ending.is_set():
+                running.link.send(End())
+            await asyncio.wait({running.listening, running.lost}, return_when=asyncio.FIRST_COMPLETED)
+            if running.listening.done():
+                _settle(first, None)
+            await running.lost
+        finally:
+            del self._running[index]
+            running.link.close()
+            await _ended(process, self.host.config.shutdown_grace_s + ANSWER_S if self._ending.is_set() else 1)
+            self._seats.clear(index)
+
+    async def changed(self, snapshot: Snapshot) -> None:
+        """Tell all processes; returns when statements are recognized by the new catalogue everywhere."""
+        number = next(self._numbers)
+        # A copy has none of the values that a snapshot computes when asked.
+        frame = encode(Changed(number, replace(snapshot)))
+        waiting = []
+        for running in self._running.values():
+            running.seen[number] = asyncio.get_running_loop().create_future()
+            waiting.append(running.seen[number])
+            running.link.write(frame)
+        if waiting and (await asyncio.wait(waiting, timeout=ANSWER_S))[1]:
+            log.error("a listener process does not answer", change=number)
+
+    def reload(self) -> None:
+        """Have all read certificates and the access table anew."""
+        for running in self._running.values():
+            running.link.send(Reload())
+
+    async def pass_on(self, message: Cancel, asking: _Process) -> None:
+        """A cancel request for a session of another process."""
+        waiting = []
+        for running in self._running.values():
+            if running is not asking:
+                number = next(self._numbers)
+                running.canceled[number] = asyncio.get_running_loop().create_future()
+                waiting.append(running.canceled[number])
+                running.link.send(Cancel(number, message.pid, message.key))
+        done = (await asyncio.wait(waiting, timeout=ANSWER_S))[0] if waiting else ()
+        asking.link.send(Canceled(message.number, any(answer.result() for answer in done)))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all: idle sessions now, busy ones after the grace. May be called twice."""
+        self._ending.set()
+        for running in self._running.values():
+            running.link.send(End())
+        pending: set[asyncio.Task[None]] = set()
+        if self._kept:
+            grace_s = self.host.config.shutdown_grace_s + ANSWER_S
+            pending = (await asyncio.wait(self._kept, timeout=grace_s))[1]
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+        self._kept = []
+
+
+async def _ended(process: asyncio.subprocess.Process, within_s: float) -> None:
+    """Wait for its end, or make it."""
+    try:
+        async with asyncio.timeout(within_s):
+            await process.wait()
+    except TimeoutError:
+        log.warning("listener process does not end", pid=process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

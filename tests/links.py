@@ -1,0 +1,49 @@
+"""Both ends of the link between a listener process and the server process, without the processes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+from pgstream.engine.channel import More, Stop
+from pgstream.server.hosted import Host, Hosted
+from pgstream.server.link import Ask, Link, Returned
+from pgstream.server.remote import Remote
+
+
+class Ends:
+    """A ``Remote`` and what answers it, in one process. ``open`` connects them."""
+
+    def __init__(self, host: Host) -> None:
+        self.far = Link(self._said, self._lost)
+        self.remote: Remote
+        self.near = Link(lambda message: self.remote.said(message), lambda: self.remote.lost())
+        self.remote = Remote(self.near)
+        self.host = host
+        self.statements: dict[int, tuple[Hosted, asyncio.Task[None]]] = {}
+
+    async def open(self) -> None:
+        a, b = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self.near, sock=a)
+        await loop.create_unix_connection(lambda: self.far, sock=b)
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+
+    def _said(self, message: Any) -> None:
+        match message:
+            case Ask():
+                statement = Hosted(self.host, self.far, message)
+                self.statements[message.id] = statement, asyncio.ensure_future(statement.run())
+            case Returned():
+                self.statements[message.id][0].returned(message)
+            case More():
+                self.statements[int(message.query)][0].more(message.rows)
+            case Stop():
+                self.statements[int(message.query)][1].cancel()
+
+    def _lost(self) -> None:
+        pass
