@@ -19,11 +19,13 @@ from pathlib import Path
 import pytest
 
 from pgstream import config
+from tests.datadriven import same_file
 from tests.server import PASSWORD, Server
 
 HERE = Path(__file__).parent
 CACHE = config.load({}).cache / "clients"
 TARGETS = ("postgresql", "pgstream")
+MORE = "== pgstream\n"
 Command = Sequence[str]
 
 
@@ -96,3 +98,13 @@ class Language:
         done = self._exec(self.run, 120, TARGET=target, **address(server, target))
         assert done.returncode == 0, f"{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
         return done.stdout
+
+
+def run_language(language: Language, server: Server, target: str) -> None:
+    """Run a program against a target and compare what it prints with what is expected."""
+    language.prepare()
+    common, mark, more = language.output(server, target).partition(MORE)
+    assert bool(mark) == (target == "pgstream")
+    same_file(language.here / "expected.txt", common, bless=target == "postgresql")
+    if mark:
+        same_file(language.here / "expected.pgstream.txt", more)

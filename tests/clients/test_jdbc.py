@@ -1,31 +1,27 @@
-"""The PostgreSQL JDBC driver, run by java."""
+"""The PostgreSQL JDBC driver, run by java: the one that Spark's connectors bring, by coordinates and checksum."""
 
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from pgstream import config
 from pgstream.embedded.jars import fetch
 from pgstream.embedded.java import find_java
-from tests.server import PASSWORD, Server
+from tests.clients.both import TARGETS, Language, run_language
+from tests.server import Server
 
 pytestmark = pytest.mark.clients
 
 
-def test_jdbc(server: Server) -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_jdbc(server: Server, of_languages: None, target: str) -> None:
     settings = config.load({})
     java = find_java(settings)
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.compiler" not in modules:
         pytest.skip("this Java has no compiler for single-file programs")
     driver = next(p for p in fetch(settings) if p.name.startswith("postgresql-"))
-    program = Path(__file__).with_name("Jdbc.java")
-    url = f"jdbc:postgresql://127.0.0.1:{server.port}/main"
-    command = [java, "-XX:TieredStopAtLevel=1", "-cp", driver, program, url, "admin", PASSWORD]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.splitlines() == [
-        "prepared ok", "list true", "error 42704", "metadata ok true", "cursor 12502500",
-    ], done.stderr  # fmt: skip
+    flags = ["-XX:TieredStopAtLevel=1", "-Duser.language=en", "-Dstdout.encoding=UTF-8"]
+    run_language(Language("jdbc", run=[str(java), *flags, "-cp", str(driver), "{here}/Client.java"]), server, target)
