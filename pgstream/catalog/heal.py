@@ -22,9 +22,12 @@ log = structlog.get_logger(__name__)
 
 # What belongs to the worker's role outside the hidden schema is ours: clients cannot make such a thing.
 _OURS = f"""
-SELECT n.nspname, c.relname, c.relkind = 'r' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'v') AND c.relowner = (SELECT oid FROM pg_roles WHERE rolname = '{WORKER}')
+SELECT n.nspname, c.relname, c.relkind::text, obj_description(c.oid, 'pg_class')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE (c.relkind IN ('r', 'v') OR c.relkind = 'i' AND NOT (SELECT indisunique FROM pg_index WHERE indexrelid = c.oid))
+    AND c.relowner = (SELECT oid FROM pg_roles WHERE rolname = '{WORKER}')
     AND n.nspname !~ '^pg_'"""
+_WORDS = {"r": "TABLE", "v": "VIEW", "i": "INDEX"}
 _TABLES = f"SELECT relname FROM pg_class WHERE relnamespace = '{STATE}'::regnamespace AND relkind = 'r'"
 _SCHEMAS = "SELECT nspname FROM pg_namespace"
 
@@ -46,27 +49,31 @@ async def heal_database(
             log.warning("schema made again", database=name, schema=schema.name)
             await objects.ensure_schema(conn, schema.name, schema.owner)
     records = {(r.full.schema, r.full.name): r for r in relations}
-    found = {(s, n): table for s, n, table in await (await conn.execute(_OURS.encode())).fetchall()}
+    found = {(s, n): (k, words) for s, n, k, words in await (await conn.execute(_OURS.encode())).fetchall()}
     await _drop_left_over(conn, name, records, found)
-    for key, record in records.items():
+    # Indexes after the tables that they are on.
+    for key, record in sorted(records.items(), key=lambda r: r[1].kind == "index"):
         if key not in found:
             log.warning("relation made again", relation=str(record.full))
             async with conn.transaction():
                 await objects.create_relation(conn, record)
+        elif record.kind != "index" and found[key][1] != objects.comment(record):
+            log.warning("comment made again", relation=str(record.full))
+            await run(conn, objects.described(record))
 
 
 async def _drop_left_over(
     conn: Connection,
     name: str,
     records: dict[tuple[str, str], RelationRecord],
-    found: dict[tuple[str, str], bool],
+    found: dict[tuple[str, str], tuple[str, str | None]],
 ) -> None:
-    """``found``: whether it is a table, by schema and name."""
-    for (schema, relation), table in list(found.items()):
+    """``found``: PostgreSQL's kind of it and its comment, by schema and name."""
+    for (schema, relation), (kind, _) in list(found.items()):
         record = records.get((schema, relation))
-        if record is None or table != (record.kind == "materialized_view"):
+        if record is None or kind != objects.relkind(record):
             log.warning("left-over relation dropped", database=name, schema=schema, relation=relation)
-            await run(conn, f"DROP {'TABLE' if table else 'VIEW'} {q(schema)}.{q(relation)} CASCADE")
+            await run(conn, f"DROP {_WORDS[kind]} IF EXISTS {q(schema)}.{q(relation)} CASCADE")
             del found[schema, relation]
     state = {objects.staging_stem(r.id) for r in records.values()}
     for staging in await _column(conn, _TABLES):

@@ -28,8 +28,8 @@ from pgstream.errors import (
     ObjectInUse,
     PgStreamError,
 )
+from pgstream.names import FullName, quote_literal
 from pgstream.names import quote_always as q
-from pgstream.names import quote_literal
 
 DROPPED = "pgstream: being dropped"
 _UNREADABLE = """
@@ -219,31 +219,51 @@ def _table(record: RelationRecord) -> list[str]:
     return made
 
 
+def _index(record: RelationRecord) -> str:
+    on = FullName.read(record.properties["on"])
+    return f"CREATE INDEX {q(record.full.name)} ON {q(on.schema)}.{q(on.name)} {record.properties['definition']}"
+
+
+def relkind(record: RelationRecord) -> str:
+    """What PostgreSQL's ``pg_class`` has of it: a table, an index, or a view."""
+    return {"materialized_view": "r", "index": "i"}.get(record.kind, "v")
+
+
 def _kind(record: RelationRecord) -> str:
-    return "TABLE" if record.kind == "materialized_view" else "VIEW"
+    return {"materialized_view": "TABLE", "index": "INDEX"}.get(record.kind, "VIEW")
 
 
 def _qualified(record: RelationRecord) -> str:
     return f"{q(record.full.schema)}.{q(record.full.name)}"
 
 
-def _comment(record: RelationRecord) -> str:
+def comment(record: RelationRecord) -> str:
+    """The words that psql and BI tools show."""
     where = "" if record.store is None else f' of "{record.entity}" in store {record.store}'
     return record.description or f"{record.label}{where}"
+
+
+def described(record: RelationRecord) -> str:
+    """The statement that makes its comment."""
+    return f"COMMENT ON {_kind(record)} {_qualified(record)} IS {quote_literal(comment(record))}"
 
 
 def shown(record: RelationRecord) -> list[str]:
     """Its comment, and the right of its owner to read it."""
     return [
-        f"COMMENT ON {_kind(record)} {_qualified(record)} IS {quote_literal(_comment(record))}",
+        described(record),
         f"GRANT SELECT ON {_qualified(record)} TO {q(record.owner)}",
     ]
 
 
 async def create_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
     """Make everything that stands for a relation, inside the caller's transaction."""
-    made = _table(record) if record.kind == "materialized_view" else _unreadable_view(record)
     try:
+        if record.kind == "index":
+            # Part of it is the client's text: the extended protocol takes a single statement.
+            await conn.execute(_index(record).encode(), binary=True)
+            return
+        made = _table(record) if record.kind == "materialized_view" else _unreadable_view(record)
         await run(conn, *made, *shown(record))
     except (pg.DuplicateTable, pg.DuplicateObject):
         raise DuplicateRelation(
@@ -267,6 +287,11 @@ async def drop_staging(conn: Connection, relation_id: str) -> None:
     )
     for (table,) in await found.fetchall():
         await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(table)}")
+
+
+async def truncate(conn: Connection, record: RelationRecord) -> None:
+    """Take away a view's rows. DELETE, not TRUNCATE: readers go on with what they see, and its query is not blocked."""
+    await run(conn, f"DELETE FROM {_qualified(record)}")
 
 
 async def drop_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:

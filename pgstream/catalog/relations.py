@@ -52,6 +52,14 @@ async def create(session: AsyncSession, record: RelationRecord, at: int | None =
     return rows.relation(row)
 
 
+async def describe(session: AsyncSession, full: FullName, description: str | None, at: int | None) -> RelationRecord:
+    row = await find(session, full, at)
+    row.description = description
+    await session.flush()
+    await session.refresh(row)
+    return rows.relation(row)
+
+
 async def drop(session: AsyncSession, full: FullName, at: int | None = None) -> RelationRecord:
     """The record that went. Refused while a query that is not terminated reads or writes it."""
     row = await find(session, full, at)
@@ -66,5 +74,14 @@ async def drop(session: AsyncSession, full: FullName, at: int | None = None) -> 
     if users:
         raise DependentsExist(kind=record.label, name=name, detail=stores.listing(users), at=at)
     await session.delete(row)
+    await _drop_indexes(session, full)
     await session.flush()
     return record
+
+
+async def _drop_indexes(session: AsyncSession, view: FullName) -> None:
+    """The rows of a view's indexes: PostgreSQL drops the indexes with the table."""
+    of = and_(models.RelationRow.kind == "index", models.RelationRow.database == view.database)
+    for row in await session.scalars(select(models.RelationRow).where(of)):
+        if row.properties["on"] == str(view):
+            await session.delete(row)

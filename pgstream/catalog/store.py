@@ -227,6 +227,19 @@ class Catalog:
             record = await relations.drop(change.session, full, at)
             await objects.drop_relation(await change.dropping(full.database), record, at)
 
+    async def describe_relation(self, full: FullName, description: str | None, at: int | None = None) -> None:
+        """Keep a sentence about a relation; None takes it away."""
+        async with self._change() as change:
+            record = await relations.describe(change.session, full, description, at)
+            await postgres.run(await change.dropping(full.database), objects.described(record))
+
+    async def truncate_relation(self, full: FullName, at: int | None = None) -> None:
+        """Take away the rows of a materialized view."""
+        async with self._change() as change:
+            record = rows.relation(await relations.find(change.session, full, at))
+            async with self._administrator.connect(full.database) as conn:
+                await objects.truncate(conn, record)
+
     # Queries
 
     async def create_query(

@@ -34,6 +34,7 @@ from pgstream.server.inbound import Inbound
 from pgstream.server.run import Runner, as_error
 from pgstream.server.search_path import SearchPath
 from pgstream.server.tls import ALPN
+from pgstream.statements import defaults
 from pgstream.statements.base import Session
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend
@@ -344,7 +345,7 @@ class ClientSession(asyncio.Protocol):
             self.end()
             return
         self._greeted = greeted
-        self.context = Session(user=greeted.user, database=greeted.database)
+        self.context = defaults.begin(greeted.user, greeted.database, self.listener.snapshot)
         self.path = SearchPath(greeted.given.parameters)
         self.pid = greeted.backend.pid if greeted.backend is not None else startup.new_pid()
         key = self.listener.keys.issue(self, self.pid, self.minor)

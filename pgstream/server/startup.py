@@ -24,6 +24,7 @@ from pgstream.server.access import Rule, Visit, is_in
 from pgstream.server.authenticate import authenticate
 from pgstream.server.backend import Backend
 from pgstream.server.reuse import Pass
+from pgstream.statements import defaults
 from pgstream.wire import backend, frontend
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
         raise AuthorizationRefused(what="no PostgreSQL user name specified in startup packet")
     _check_replication(startup.parameters.get("replication"))
     _check_open(listener)
-    database = startup.parameters.get("database") or user
+    database = startup.parameters.get("database") or defaults.database(user, listener.snapshot)
     rule = listener.access.find(Visit(client.address, database, user, tls=client.binding is not None))
     keys, admission = await authenticate(client, listener, rule, user, database)
     listener.admit(client)
@@ -71,6 +72,8 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     check_database(database, listener.snapshot)
     parameters = {k: v for k, v in startup.parameters.items() if not k.startswith("_pq_.")}
     parameters |= {"user": user, "database": database}
+    if "options" not in parameters and (path := defaults.search_path(user, database, listener.snapshot)) is not None:
+        parameters.setdefault("search_path", path)
     given = listener.backends.admit(parameters, keys, admission)
     connection, greeting = await listener.backends.start(given)
     client.write(b"".join(greeting))

@@ -285,6 +285,13 @@ class Cursor:
         """``[QUERY WITH ( … )]``; empty when it is not there."""
         return self.properties() if self.accept("QUERY", "WITH") else {}
 
+    def rest(self) -> tuple[str, int]:
+        """The text up to the end, without a semicolon, and where it begins."""
+        at, last = self.at, self._tokens[-1] if self._tokens else None
+        end = last.start if last is not None and last.token_type is TokenType.SEMICOLON else len(self.text)
+        self._index = len(self._tokens)
+        return self.text[at:end].rstrip(), at
+
     def end(self) -> None:
         """The end of the statement: an optional semicolon and nothing more."""
         if not self.at_end:

@@ -12,6 +12,7 @@ from pgstream.catalog.records import Snapshot
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import head
 from pgstream.statements import later
+from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import (
     CreateComputePool,
@@ -23,7 +24,8 @@ from pgstream.statements.compute_pools import (
     UpdateComputePool,
 )
 from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
-from pgstream.statements.databases import CreateDatabase, DropDatabase, ListDatabases
+from pgstream.statements.databases import CreateDatabase, DescribeDatabase, DropDatabase, ListDatabases
+from pgstream.statements.defaults import SetDefault
 from pgstream.statements.describe import DescribeStatement, as_form
 from pgstream.statements.entities import (
     CreateEntity,
@@ -32,9 +34,12 @@ from pgstream.statements.entities import (
     InsertIntoEntity,
     ListEntities,
     PrintEntity,
+    UpdateEntity,
 )
 from pgstream.statements.functions import CreateFunction, DescribeFunction, DropFunction, ListFunctions
+from pgstream.statements.generate import GenerateStreamDdl
 from pgstream.statements.heading import newer
+from pgstream.statements.indexes import CreateIndex, DropIndex, ListIndexes
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.integrations import (
     AlterSecurityIntegration,
@@ -46,6 +51,7 @@ from pgstream.statements.integrations import (
     ListMetricsIntegrations,
     ListSecurityIntegrations,
 )
+from pgstream.statements.organizations import ListOrganizations, UseOrganization
 from pgstream.statements.queries import DescribeQuery, ListQueries, RestartQuery, TerminateQuery
 from pgstream.statements.regions import ListRegions
 from pgstream.statements.relations import (
@@ -77,7 +83,7 @@ from pgstream.statements.schema_registries import (
     ListSchemaRegistries,
     UpdateSchemaRegistry,
 )
-from pgstream.statements.schemas import CreateSchema, DropSchema, ListSchemas
+from pgstream.statements.schemas import CreateSchema, DescribeSchema, DropSchema, ListSchemas
 from pgstream.statements.secrets import CreateSecret, DescribeSecret, DropSecret, ListSecrets, UpdateSecret
 from pgstream.statements.select import SelectStream
 from pgstream.statements.shared import SHARED, UPDATES
@@ -96,12 +102,14 @@ from pgstream.statements.sources import (
 )
 from pgstream.statements.stores import CreateStore, DescribeStore, DropStore, ListStores, UpdateStore
 from pgstream.statements.streams import CreateChangelog, CreateStream
+from pgstream.statements.tables import CreateTable, DescribeTable, DescribeTableColumns, ListTables
 from pgstream.statements.tokens import AlterApiToken, CreateApiToken, DropApiToken, ListApiTokens
 from pgstream.statements.use import UseComputePool, UseDatabase, UseSchema, UseStore
 
 # Every statement, sorted by its words.
 STATEMENTS: tuple[type[Statement], ...] = (
     AlterApiToken,
+    AlterRelation,
     AlterSecurityIntegration,
     CopyDescriptorSource,
     CopyFunctionSource,
@@ -114,6 +122,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateEntity,
     CreateFunction,
     CreateFunctionSource,
+    CreateIndex,
     CreateMaterializedViewAs,
     CreateMetricsIntegration,
     CreateSchema,
@@ -123,11 +132,13 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateStore,
     CreateStream,
     CreateStreamAs,
+    CreateTable,
     DescribeStatement,
     DescribeChangelog,
     DescribeChangelogColumns,
     DescribeColumns,
     DescribeComputePool,
+    DescribeDatabase,
     DescribeDescriptorSource,
     DescribeEntity,
     DescribeFunction,
@@ -138,12 +149,15 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeRelation,
     DescribeRelationColumns,
     DescribeSandbox,
+    DescribeSchema,
     DescribeSchemaRegistry,
     DescribeSecret,
     DescribeSecurityIntegration,
     DescribeStore,
     DescribeStream,
     DescribeStreamColumns,
+    DescribeTable,
+    DescribeTableColumns,
     DropApiToken,
     DropChangelog,
     DropComputePool,
@@ -152,6 +166,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropEntity,
     DropFunction,
     DropFunctionSource,
+    DropIndex,
     DropMaterializedView,
     DropMetricsIntegration,
     DropRelation,
@@ -163,6 +178,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropStream,
     DropTable,
     DropView,
+    GenerateStreamDdl,
     InsertInto,
     InsertIntoEntity,
     ListApiTokens,
@@ -174,8 +190,10 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListEntities,
     ListFunctions,
     ListFunctionSources,
+    ListIndexes,
     ListMaterializedViews,
     ListMetricsIntegrations,
+    ListOrganizations,
     ListQueries,
     ListRegions,
     ListRelations,
@@ -185,28 +203,34 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListSecurityIntegrations,
     ListStores,
     ListStreams,
+    ListTables,
     PrintEntity,
     RestartQuery,
     SelectStream,
+    SetDefault,
     StartComputePool,
     StartSandbox,
     StopComputePool,
     StopSandbox,
     TerminateQuery,
+    TruncateRelation,
     UpdateComputePool,
+    UpdateEntity,
     UpdateSchemaRegistry,
     UpdateSecret,
     UpdateStore,
     UseComputePool,
     UseDatabase,
+    UseOrganization,
     UseSchema,
     UseStore,
 )
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (CreateFunction, CreateMaterializedViewAs, DropFunction, DropMaterializedView, DropTable, DropView,
-                 InsertInto, SelectStream, *UPDATES.values(), *_AS.values())  # fmt: skip
+_SHARED_WORDS = (AlterRelation, CreateFunction, CreateIndex, CreateMaterializedViewAs, CreateTable, DropFunction,
+                 DropIndex, DropMaterializedView, DropTable, DropView, InsertInto, SelectStream, TruncateRelation,
+                 *UPDATES.values(), *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",

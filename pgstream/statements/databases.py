@@ -1,4 +1,4 @@
-"""Everything about DATABASE: CREATE, DROP, LIST. ``use.py`` has USE DATABASE.
+"""Everything about DATABASE: CREATE, DROP, LIST, DESCRIBE. ``use.py`` has USE DATABASE.
 
 Owns: the grammar and the answers. Must not know: the PostgreSQL database behind one (``catalog``).
 Manual: "CREATE DATABASE", "DROP DATABASE", "LIST DATABASES". CREATE DATABASE is PostgreSQL's statement too: here it
@@ -7,13 +7,16 @@ is always ours, so PostgreSQL's own options (OWNER, TEMPLATE, …) are a syntax 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pgstream import types
+from pgstream.catalog.records import DatabaseRecord
 from pgstream.errors import DuplicateDatabase
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
+from pgstream.statements import places
 from pgstream.statements.answers import ddl, done, exists, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
@@ -86,7 +89,8 @@ class DropDatabase(Statement):
 class ListDatabases(Statement):
     """LIST DATABASES;
 
-    The databases, one a row. Is Default marks the session's database.
+    The databases, one a row. Is Default marks the user's default (SET DEFAULT), or without one the
+    session's database.
     """
 
     words: ClassVar = ("LIST", "DATABASES")
@@ -103,5 +107,33 @@ class ListDatabases(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         found = sorted(ctx.catalog.snapshot.databases.values(), key=lambda d: d.name)
-        lines = [(d.name, d.name == ctx.session.database, d.owner, d.created_at, json_text([d.name])) for d in found]
-        return listing(self.columns, lines)
+        return listing(self.columns, [_line(ctx, d) for d in found])
+
+
+def _line(ctx: Context, d: DatabaseRecord) -> Sequence[Any]:
+    default = places.default(ctx, "database")
+    return d.name, d.name == default, d.owner, d.created_at, json_text([d.name])
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeDatabase(Statement):
+    """DESCRIBE DATABASE database_name;
+
+    The row of LIST DATABASES for one database.
+    """
+
+    words: ClassVar = ("DESCRIBE", "DATABASE")
+    columns: ClassVar = ListDatabases.columns
+
+    name: Name
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        name = c.name()
+        c.end()
+        return cls(name)
+
+    async def execute(self, ctx: Context) -> Result:
+        found = ctx.catalog.snapshot.databases[places.database(ctx, self.name)]
+        return listing(self.columns, [_line(ctx, found)])

@@ -18,7 +18,7 @@ from pgstream.names import Name, quote
 from pgstream.properties import Given, Options
 from pgstream.statements import places
 from pgstream.statements.base import Context
-from pgstream.stores.spec import Kind, StoreType
+from pgstream.stores.spec import Can, Kind, StoreType
 
 PRIMITIVE_KEYS = ("SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VARCHAR")
 _EVENT_TIMES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
@@ -52,12 +52,19 @@ class Declared:
         return g.name if option is None or option.prefix else option.name
 
 
-def declare(ctx: Context, given: Options, default_entity: str) -> Declared:
-    """Check a relation's WITH against its store's options. Errors: as ``OptionTable.check``, UndefinedStore."""
+def declare(
+    ctx: Context, given: Options, default_entity: str, can: Can | None = None, at: int | None = None
+) -> Declared:
+    """Check a relation's WITH against its store's options; ``can``: what the store type must be able to do.
+
+    Errors: as ``OptionTable.check`` and ``StoreType.require``, UndefinedStore.
+    """
     named = given.get("store")
     name = Name(named.value, named.value_at) if named is not None and named.value is not None else None
     store = places.store(ctx, name)
     kind = places.store_type(store)
+    if can is not None:
+        kind.require(can, at)
     checked = kind.relation_options.check(given)
     checked.pop("store", None)
     properties: dict[str, str] = {}

@@ -18,6 +18,7 @@ from pgstream.statements.explained import Explained, plan_text
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.select import SelectStream
 from pgstream.statements.streams import CreateChangelog, CreateStream
+from pgstream.statements.tables import CreateTable
 
 
 class Describable(Protocol):
@@ -34,9 +35,9 @@ _OBJECTS = "Say of what: DESCRIBE RELATION, QUERY, STORE or ENTITY with a name, 
 class DescribeStatement(Statement):
     """DESCRIBE statement;
 
-    Check and plan a statement without running it: CREATE STREAM, CREATE CHANGELOG, their AS forms, CREATE MATERIALIZED
-    VIEW AS, INSERT INTO, or an interactive SELECT. Info says as JSON what would be made (ddl), written (sink) and read
-    (sources). Plan shows the steps, the sink first; it is an addition of ours.
+    Check and plan a statement without running it: CREATE STREAM, CREATE CHANGELOG, their AS forms, CREATE TABLE, CREATE
+    MATERIALIZED VIEW AS, INSERT INTO, or an interactive SELECT. Info says as JSON what would be made (ddl), written
+    (sink) and read (sources). Plan shows the steps, the sink first; it is an addition of ours.
     """
 
     words: ClassVar = ("DESCRIBE",)
@@ -74,6 +75,8 @@ def _parse(c: Cursor) -> Describable:
         return CreateChangelogAs.parse(c) if as_form(c.text) else CreateChangelog.parse(c)
     if c.peek("CREATE", "MATERIALIZED", "VIEW"):
         return CreateMaterializedViewAs.parse(c)
+    if c.peek("CREATE", "TABLE"):
+        return CreateTable.parse(c)
     if c.peek("INSERT", "INTO"):
         return InsertInto.parse(c)
     if c.peek("SELECT") or c.peek("WITH"):

@@ -1,4 +1,4 @@
-"""Everything about ENTITY (older name TOPIC): CREATE, DROP, LIST, DESCRIBE, PRINT, INSERT INTO.
+"""Everything about ENTITY (older name TOPIC): CREATE, UPDATE, DROP, LIST, DESCRIBE, PRINT, INSERT INTO.
 
 Owns: the grammar and the answers. Must not know: what an entity is in a store (``pgstream.stores``).
 Manual: "CREATE ENTITY", "DROP ENTITY", "LIST ENTITIES", "DESCRIBE ENTITY", "PRINT ENTITY", "INSERT INTO ENTITY".
@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
-from pgstream.errors import DependentsExist, InvalidOption, InvalidText, NotYet
+from pgstream.errors import DependentsExist, InvalidOption, InvalidText, NotSupported, NotYet
 from pgstream.names import Name, QName
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
@@ -63,6 +63,46 @@ class CreateEntity(Statement):
             await admin.create(entity, options)
         summary = f'entity "{entity}" was successfully created in store "{store.name}"'
         return done(self.tag, ddl("entity", entity, "CREATE", [store.name, *self.path.parts], summary))
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateEntity(Statement):
+    """UPDATE ENTITY entity_name [IN STORE store_name] WITH ( 'parameter' = { value | NULL } [, ...] );
+
+    Change a topic's configuration, as 'kafka.topic.<config>'; NULL goes back to the broker's default. Partitions can
+    grow: 'kafka.partitions'.
+    """
+
+    words: ClassVar = ("UPDATE", "ENTITY")
+    tag: ClassVar = "UPDATE ENTITY"
+    columns: ClassVar = DDL_ROW
+
+    path: QName
+    store: Name | None
+    given: Options
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        expect(c, *cls.words)
+        path = c.path()
+        store = places.in_store(c)
+        c.expect("WITH")
+        given = c.properties()
+        c.end()
+        return cls(path, store, given)
+
+    async def execute(self, ctx: Context) -> Result:
+        store, entity = places.store(ctx, self.store), _entity(self.path)
+        kind = places.store_type(store)
+        kind.require(Can.CREATE_ENTITY, self.path.at)
+        if (replicas := self.given.get("kafka.replicas") or self.given.get("topic.replicas")) is not None:
+            raise NotSupported(what="changing how many replicas an entity has", at=replicas.at)
+        options = kind.entity_options.check(self.given)
+        unset = frozenset(g.name for g in self.given.values() if g.value is None)
+        async with places.open_store(ctx, store) as admin:
+            await admin.update(entity, options, unset)
+        summary = f'entity "{entity}" was successfully updated in store "{store.name}"'
+        return done(self.tag, ddl("entity", entity, "UPDATE", [store.name, *self.path.parts], summary))
 
 
 @dataclass(frozen=True, slots=True)

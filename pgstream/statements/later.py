@@ -15,15 +15,13 @@ from pgstream.statements.base import Statement
 from pgstream.statements.heading import newer
 
 _MADE = ("ORGANIZATION",)
-_LISTED = ("INDEXES", "INVITATIONS", "MY INVITATIONS", "ORGANIZATIONS",
-           "PENDING INVITATIONS", "ROLES", "TABLES", "USER ROLES", "USERS")  # fmt: skip
-_DESCRIBED = ("DATABASE", "ORGANIZATION", "QUERY EVENTS", "QUERY METRICS", "QUERY STATE",
-              "ROLE", "SCHEMA", "TABLE", "USER")  # fmt: skip
+_LISTED = ("INVITATIONS", "MY INVITATIONS", "PENDING INVITATIONS", "ROLES", "USER ROLES", "USERS")
+_DESCRIBED = ("ORGANIZATION", "QUERY EVENTS", "QUERY METRICS", "QUERY STATE", "ROLE", "USER")
 _REST = """ACCEPT INVITATION · ALTER CHANGELOG · ALTER QUERY · ALTER RELATION
 ALTER STREAM · BEGIN APPLICATION · CAN I
-CREATE VIRTUAL CHANGELOG · CREATE VIRTUAL STREAM · GENERATE COLUMNS · GENERATE STREAM DDL · GENERATE TEMPLATE
-GRANT OWNERSHIP · INVITE USER · REJECT INVITATION · REVOKE INVITATION · SET DEFAULT
-USE ORGANIZATION · USE ROLE"""
+CREATE VIRTUAL CHANGELOG · CREATE VIRTUAL STREAM · GENERATE COLUMNS · GENERATE TEMPLATE
+GRANT OWNERSHIP · INVITE USER · REJECT INVITATION · REVOKE INVITATION
+USE ROLE"""
 
 LATER: frozenset[tuple[str, ...]] = frozenset(
     tuple(name.split())
@@ -35,11 +33,6 @@ LATER: frozenset[tuple[str, ...]] = frozenset(
         *(name.strip() for line in _REST.split("\n") for name in line.split("·")),
     )
 )
-
-# What somebody who writes it probably wants.
-_INSTEAD = {
-    "LIST TABLES": "LIST RELATIONS shows streams, changelogs and materialized views; psql's \\d shows tables too."
-}
 
 
 def find(words: tuple[str, ...]) -> str | None:
@@ -56,7 +49,7 @@ def refuse(words: tuple[str, ...], at: int, within: str = "") -> None:
     """Raise NotYet if these are the first words of a planned statement."""
     name = find(words)
     if name is not None:
-        raise NotYet(what=f"{within} {name}".strip(), at=at, hint=_INSTEAD.get(name))
+        raise NotYet(what=f"{within} {name}".strip(), at=at)
 
 
 class Later(Statement):

@@ -1,4 +1,4 @@
-"""Everything about SCHEMA: CREATE, DROP, LIST. ``use.py`` has USE SCHEMA.
+"""Everything about SCHEMA: CREATE, DROP, LIST, DESCRIBE. ``use.py`` has USE SCHEMA.
 
 Owns: the grammar and the answers. Must not know: the PostgreSQL schema behind one (``catalog``).
 Manual: "CREATE SCHEMA", "DROP SCHEMA", "LIST SCHEMAS". CREATE SCHEMA is PostgreSQL's statement too: here it is always
@@ -7,10 +7,12 @@ ours, so PostgreSQL's AUTHORIZATION and schema elements are a syntax error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pgstream import types
+from pgstream.catalog.records import SchemaRecord
 from pgstream.errors import DuplicateSchema, UndefinedSchema
 from pgstream.names import Name, QName, quote
 from pgstream.sql.cursor import Cursor
@@ -122,4 +124,31 @@ class ListSchemas(Statement):
         found = sorted(
             (s for s in ctx.catalog.snapshot.schemas.values() if s.database == database), key=lambda s: s.name
         )
-        return listing(self.columns, [(s.name, s.name == "public", s.owner, s.created_at) for s in found])
+        return listing(self.columns, [_line(s) for s in found])
+
+
+def _line(s: SchemaRecord) -> Sequence[Any]:
+    return s.name, s.name == "public", s.owner, s.created_at
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSchema(Statement):
+    """DESCRIBE SCHEMA [database_name.]schema_name;
+
+    The row of LIST SCHEMAS for one schema.
+    """
+
+    words: ClassVar = ("DESCRIBE", "SCHEMA")
+    columns: ClassVar = ListSchemas.columns
+
+    name: QName
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        name = c.qname()
+        c.end()
+        return cls(name)
+
+    async def execute(self, ctx: Context) -> Result:
+        return listing(self.columns, [_line(ctx.catalog.snapshot.schemas[places.schema(ctx, self.name)])])

@@ -17,16 +17,20 @@ from pgstream.errors import NotYet, PgStreamError
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
+from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import UpdateComputePool
 from pgstream.statements.create_as import CreateMaterializedViewAs
+from pgstream.statements.entities import UpdateEntity
 from pgstream.statements.functions import CreateFunction, DropFunction, is_named
+from pgstream.statements.indexes import CreateIndex, DropIndex
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
 from pgstream.statements.schema_registries import UpdateSchemaRegistry
 from pgstream.statements.secrets import UpdateSecret
 from pgstream.statements.select import SelectStream
 from pgstream.statements.stores import UpdateStore
+from pgstream.statements.tables import CreateTable
 
 Words = tuple[str, ...]
 Decide = Callable[[str, Words, Snapshot, Session], type[Statement] | None]
@@ -46,7 +50,11 @@ _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s+{_NAME}\s+(?:IN\s+STORE\s|WITH\s*\()", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
-_DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
+_DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW|INDEX)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
+_ALTERED = re.compile(rf"\s*ALTER\s+(?:TABLE|MATERIALIZED\s+VIEW)\s+({_NAME})", re.I)
+_DESCRIPTION = re.compile(r"\bSET\s+description\s*=", re.I)
+# TRUNCATE relation, with nothing or these words after it, empties PostgreSQL's table of that name.
+_TRUNCATED = re.compile(rf"\s*TRUNCATE\s+RELATION\s+(?!(?:CASCADE|RESTRICT|RESTART|CONTINUE)\b)(?={_PART})", re.I)
 
 
 class Refused(Statement):
@@ -104,15 +112,6 @@ class CreateTableAs(Refused):
     hint = "CREATE MATERIALIZED VIEW AS keeps its result as a table."
 
 
-class CreateStoreTable(Refused):
-    """CREATE TABLE over a store.
-
-    Refused until stores that hold tables are there.
-    """
-
-    what = "CREATE TABLE in a store"
-
-
 class CreateViewOverStream(Refused):
     """CREATE VIEW over a stream.
 
@@ -121,15 +120,6 @@ class CreateViewOverStream(Refused):
 
     what = "CREATE VIEW of a select that reads a stream"
     hint = "CREATE MATERIALIZED VIEW AS keeps its result current."
-
-
-class CreateViewIndex(Refused):
-    """CREATE INDEX on a materialized view.
-
-    Refused until it is there.
-    """
-
-    what = "CREATE INDEX on a stream, changelog or materialized view"
 
 
 class GrantToRole(Refused):
@@ -182,15 +172,15 @@ def _over(refused: type[Refused]) -> Decide:
 def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     kinds = words[1:]
     if "TABLE" in kinds:
-        if _OURS_WITH.search(text):
-            return CreateStoreTable
-        return CreateTableAs if _from_stream(text, snapshot, session) else None
+        if _from_stream(text, snapshot, session):
+            return CreateTableAs
+        return CreateTable if _OURS_WITH.search(text) else None
     if "FUNCTION" in kinds:
         return CreateFunction if _OURS_WITH.search(text) else None
     if "INDEX" in kinds:
         on = _ON.search(_LITERAL.sub("''", text))
         found = _relation(on[1], snapshot, session) if on is not None else None
-        return CreateViewIndex if found is not None else None
+        return CreateIndex if found is not None else None
     if kinds[:2] == ("MATERIALIZED", "VIEW"):
         ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session)
         return CreateMaterializedViewAs if ours else None
@@ -203,12 +193,26 @@ def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type
     if words[1:2] == ("FUNCTION",):
         named = _DROPPED_FUNCTION.match(_LITERAL.sub(" ", text))
         return DropFunction if named is not None and is_named(_parts(named[1])[-1], snapshot) else None
-    if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",)):
+    if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",), ("INDEX",)):
         return None
     dropped = _DROPPED.match(_LITERAL.sub(" ", text))
     if dropped is None or _relation(dropped[1], snapshot, session) is None:
         return None
-    return {"TABLE": DropTable, "VIEW": DropView}.get(words[1], DropMaterializedView)
+    return {"TABLE": DropTable, "VIEW": DropView, "INDEX": DropIndex}.get(words[1], DropMaterializedView)
+
+
+def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    plain = _LITERAL.sub("''", text)
+    if not _DESCRIPTION.search(plain):
+        return None
+    if words[1:2] in (("RELATION",), ("STREAM",), ("CHANGELOG",)):
+        return AlterRelation
+    altered = _ALTERED.match(plain)
+    return AlterRelation if altered is not None and _relation(altered[1], snapshot, session) is not None else None
+
+
+def _truncate(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    return TruncateRelation if _TRUNCATED.match(_LITERAL.sub(" ", text)) else None
 
 
 def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -217,12 +221,13 @@ def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
 
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    ours = _UPDATED.match(_LITERAL.sub("''", text)) if words[1:2] and words[1] in UPDATES else None
-    return UPDATES[words[1]] if ours else None
+    kind = "ENTITY" if words[1:2] == ("TOPIC",) else words[1] if words[1:2] else ""
+    return UPDATES[kind] if kind in UPDATES and _UPDATED.match(_LITERAL.sub("''", text)) else None
 
 
 UPDATES: dict[str, type[Statement]] = {
     "COMPUTE_POOL": UpdateComputePool,
+    "ENTITY": UpdateEntity,
     "SCHEMA_REGISTRY": UpdateSchemaRegistry,
     "SECRET": UpdateSecret,
     "STORE": UpdateStore,
@@ -230,6 +235,8 @@ UPDATES: dict[str, type[Statement]] = {
 
 # First word → who decides. A word that is not here, and begins no statement of ours, is PostgreSQL's.
 SHARED: dict[str, Decide] = {
+    # SET description is no form of PostgreSQL's ALTER.
+    "ALTER": _alter,
     # Ours when it creates something in a store, or reads a stream; CREATE DATABASE and SCHEMA are always ours
     # (``STATEMENTS``). Tables, views of both kinds, indexes and functions of PostgreSQL's own are PostgreSQL's.
     "CREATE": _create,
@@ -248,6 +255,8 @@ SHARED: dict[str, Decide] = {
     "REVOKE": _grant,
     # Ours when it reads a stream or a changelog, whatever else it reads: the planner refuses what it cannot do.
     "SELECT": _select,
+    # TRUNCATE RELATION name; PostgreSQL has no such word before the name.
+    "TRUNCATE": _truncate,
     # UPDATE STORE name WITH (…): PostgreSQL's UPDATE goes on with SET.
     "UPDATE": _update,
     "WITH": _select,

@@ -24,7 +24,7 @@ from pgstream.statements.base import DDL_ROW, Context, Result, Statement
 from pgstream.statements.explained import Explained, relation_facts
 from pgstream.stores.spec import Can
 
-_CAN = {"stream": Can.STREAM, "changelog": Can.CHANGELOG}
+_CAN = {"stream": Can.STREAM, "changelog": Can.CHANGELOG, "table": Can.TABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,7 @@ class CreateStream(Statement):
         return Explained(f"CREATE_{self.kind.upper()}", ddl=relation_facts(relation))
 
     def _relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
-        d = declared.declare(ctx, self.given, self.name.name.lower())
-        d.kind.require(_CAN[self.kind], self.name.at)
+        d = declared.declare(ctx, self.given, self.name.name.lower(), _CAN[self.kind], self.name.at)
         if d.get("value.format") is None:
             raise MissingOption(name="value.format", hint="Give 'value.format' = 'json'.")
         key = tuple(k.text for k in self.primary_key)
@@ -134,13 +133,18 @@ class CreateChangelog(CreateStream):
                 at=at,
                 hint="Add PRIMARY KEY (column, …) after the columns, or use CREATE STREAM.",
             )
-        seen: set[str] = set()
-        for part in key:
-            if part.text in seen:
-                raise DuplicateColumn(name=part.text, at=part.at)
-            seen.add(part.text)
-            if part.text not in {e.name.text for e in elements}:
-                raise UndefinedColumn(name=part.text, at=part.at)
+        check_key_columns(elements, key)
+
+
+def check_key_columns(elements: list[ColumnDef], key: list[Name]) -> None:
+    """A primary key names columns that are there, each once."""
+    seen: set[str] = set()
+    for part in key:
+        if part.text in seen:
+            raise DuplicateColumn(name=part.text, at=part.at)
+        seen.add(part.text)
+        if part.text not in {e.name.text for e in elements}:
+            raise UndefinedColumn(name=part.text, at=part.at)
 
 
 def already(ctx: Context, statement: Any, full: FullName) -> Result:

@@ -245,6 +245,9 @@ class Admin(Protocol):
     async def create(self, entity: str, options: Mapping[str, str]) -> None:
         """Create a topic or table. Raise DuplicateObject when it is there."""
 
+    async def update(self, entity: str, options: Mapping[str, str], unset: frozenset[str]) -> None:
+        """Change options of an entity; those of ``unset`` go back to the system's defaults. Raise UndefinedEntity."""
+
     async def drop(self, entity: str) -> None: ...
 
     def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:

@@ -15,7 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from pgstream.errors import (
     DuplicateObject,
@@ -94,6 +102,9 @@ class KafkaAdmin:
 
     async def create(self, entity: str, options: Mapping[str, str]) -> None:
         await self._call(lambda: self._create(entity, options), entity)
+
+    async def update(self, entity: str, options: Mapping[str, str], unset: frozenset[str]) -> None:
+        await self._call(lambda: self._update(entity, options, unset), entity)
 
     async def drop(self, entity: str) -> None:
         await self._call(lambda: self._drop(entity), entity)
@@ -177,6 +188,26 @@ class KafkaAdmin:
         )
         self._admin().create_topics([new], operation_timeout=PATIENCE_S, request_timeout=PATIENCE_S)[entity].result()
         self._until(lambda: entity in self._topics())
+
+    def _update(self, entity: str, options: Mapping[str, str], unset: frozenset[str]) -> None:
+        self._describe(entity)
+        said: list[tuple[str, str | None]] = [*options.items(), *((name, None) for name in unset)]
+        changes = [
+            ConfigEntry(
+                name.removeprefix("kafka.topic."),
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in said
+            if name.startswith("kafka.topic.")
+        ]
+        if changes:
+            resource = ConfigResource(ResourceType.TOPIC, entity, incremental_configs=changes)
+            self._admin().incremental_alter_configs([resource], request_timeout=PATIENCE_S)[resource].result()
+        if (count := options.get("kafka.partitions")) is not None:
+            grown = self._admin().create_partitions([NewPartitions(entity, int(count))], request_timeout=PATIENCE_S)
+            grown[entity].result()
+            self._until(lambda: len(self._topics()[entity].partitions) == int(count))
 
     def _drop(self, entity: str) -> None:
         if entity not in self._topics():

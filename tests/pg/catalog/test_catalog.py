@@ -397,6 +397,25 @@ async def test_crash_between_the_two_heals(catalog: Catalog, reopen, ask) -> Non
     await again.close()
 
 
+async def test_indexes_and_comments_heal(catalog: Catalog, reopen, ask) -> None:
+    """One too many is dropped, one too few is made again, and a view's own unique index is nobody's business."""
+    made = view()
+    await catalog.create_query(query("counts"), made)
+    for name in ("kept", "lost"):
+        properties = {"on": str(made.full), "definition": "(n)"}
+        full = FullName("main", "public", name)
+        await catalog.create_relation(
+            replace(made, id="", full=full, kind="index", columns=(), properties=properties, mode="", query=None)
+        )
+    await catalog.describe_relation(made.full, "words")
+    ask("DROP INDEX lost; CREATE INDEX left_over ON counts (n); COMMENT ON TABLE counts IS 'old'", user=None)
+    again = await reopen()
+    indexes = ask("SELECT indexname FROM pg_indexes WHERE tablename = 'counts' ORDER BY 1")
+    assert indexes == [["counts_userid_idx"], ["kept"], ["lost"]]
+    assert ask("SELECT obj_description('counts'::regclass)") == [["words"]]
+    await again.close()
+
+
 async def test_crash_in_drop_database_heals(catalog: Catalog, reopen, ask) -> None:
     ask("CREATE DATABASE half", user=None, database="postgres")
     ask("COMMENT ON DATABASE half IS 'pgstream: being dropped'", user=None, database="postgres")

@@ -45,6 +45,9 @@ async def _furnish(config: Config) -> None:
     catalog = await Catalog.open(config, postgres.url, config.data_dir)
     try:
         await catalog.create_schema("main", "Reports", "sysadmin")
+        await catalog.create_store(
+            "k", "kafka", {"uris": "127.0.0.1:1", "tls.disabled": "true"}, frozenset(), "sysadmin"
+        )
         await catalog.create_relation(_relation("pageviews", "stream"))
         await catalog.create_relation(_relation("Odd 'stream'", "stream", "Reports", description='it\'s "odd"'))
         await catalog.create_relation(_relation("users", "changelog", primary_key=("userid",)))
