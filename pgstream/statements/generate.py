@@ -24,7 +24,8 @@ from pgstream.stores.spec import Can, Kind, Option, OptionTable
 
 RECORDS = 100
 """How many records of a topic are looked at."""
-WAIT_S = 5.0
+WAIT_S, PAUSE_S = 5.0, 0.5
+"""For the first record, and for each later one."""
 OPTIONS = OptionTable(
     "GENERATE STREAM DDL",
     (
@@ -80,8 +81,9 @@ async def _documents(admin: Any, topic: str) -> list[Any]:
     """The first records of a topic, as many as there are now."""
     out: list[Any] = []
     try:
-        async with asyncio.timeout(WAIT_S), aclosing(admin.read(topic, True)) as records:
+        async with asyncio.timeout(WAIT_S) as limit, aclosing(admin.read(topic, True)) as records:
             async for record in records:
+                limit.reschedule(asyncio.get_running_loop().time() + PAUSE_S)
                 if record.value is None:
                     continue
                 try:
