@@ -25,8 +25,8 @@ KINDS = {"RELATION": None, "STREAM": "stream", "CHANGELOG": "changelog", "TABLE"
 class AlterRelation(Statement):
     """ALTER RELATION [[database_name.]schema_name.]relation_name SET description = { 'text' | NULL };
 
-    Describe a relation in words; STREAM, CHANGELOG, TABLE or MATERIALIZED VIEW may stand for RELATION. psql's ``\\d+`` and BI tools show them as the comment on the view or table; NULL takes
-    them away.
+    Describe a relation in words; STREAM, CHANGELOG, TABLE or MATERIALIZED VIEW may stand for RELATION. psql's ``\\d+``
+    and BI tools show them as the comment on the view or table; NULL takes them away.
     """
 
     words: ClassVar[tuple[str, ...]] = ("ALTER", "RELATION")
