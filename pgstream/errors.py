@@ -170,8 +170,17 @@ class InvalidText(PgStreamError, sqlstate="22P02", message="invalid input syntax
     """A literal is not a value of its type."""
 
 
-class InvalidEncoding(PgStreamError, sqlstate="22021", message='invalid byte sequence for encoding "UTF8"'):
-    """Text from a client is not UTF-8."""
+class InvalidEncoding(PgStreamError, sqlstate="22021", message='invalid byte sequence for encoding "{encoding}"'):
+    """Text from a client is not in its client_encoding."""
+
+
+class UntranslatableCharacter(
+    PgStreamError,
+    sqlstate="22P05",
+    message='character with byte sequence {sequence} in encoding "UTF8" has no equivalent in encoding "{encoding}"',
+    hint="SET client_encoding TO 'UTF8' takes every character.",
+):
+    """A row or message of ours holds a character that the client's encoding has not."""
 
 
 class InvalidBinary(PgStreamError, sqlstate="22P03", message="incorrect binary data format in bind parameter {number}"):
@@ -183,6 +192,10 @@ class InvalidBinary(PgStreamError, sqlstate="22P03", message="incorrect binary d
 
 class ActiveTransaction(PgStreamError, sqlstate="25001", message="{what} cannot run inside a transaction block"):
     """A statement that would lose the open transaction."""
+
+
+class NoTransactionBlock(PgStreamError, sqlstate="25P01", message="{what} can only be used in transaction blocks"):
+    """SAVEPOINT and its like in a text of several statements that has not said BEGIN."""
 
 
 class InFailedTransaction(
@@ -230,6 +243,10 @@ class DependentsExist(
 
 class UndefinedPortal(PgStreamError, sqlstate="34000", message='portal "{name}" does not exist'):
     """Execute or Describe names a portal that is not open."""
+
+
+class UndefinedCursor(PgStreamError, sqlstate="34000", message='cursor "{name}" does not exist'):
+    """FETCH, MOVE or CLOSE of a cursor that its transaction's end, or CLOSE ALL, has closed."""
 
 
 # Class 3D — Invalid Catalog Name
@@ -377,6 +394,14 @@ class DuplicateAlias(PgStreamError, sqlstate="42712", message='table name "{name
     """Two relations of one FROM have the same name or alias."""
 
 
+class CannotCopy(
+    PgStreamError,
+    sqlstate="42809",
+    message='cannot copy {direction} {kind} "{name}"',
+):
+    """COPY of a stream or changelog by name; the hint says what to write instead."""
+
+
 class WrongKind(PgStreamError, sqlstate="42809", message='"{name}" is a {is_a}, not a {wanted}'):
     """A statement wants another kind of object than the one named."""
 
@@ -436,6 +461,15 @@ class NotReady(PgStreamError, sqlstate="55000", ds_code="3E001", message="{what}
     """The object exists but cannot serve now; the hint says when it can."""
 
 
+class ForwardOnly(
+    PgStreamError,
+    sqlstate="55000",
+    message="cursor can only scan forward",
+    hint="A cursor over a stream keeps no rows that were fetched.",
+):
+    """FETCH or MOVE backwards in a cursor of ours."""
+
+
 class ObjectInUse(
     PgStreamError,
     sqlstate="55006",
@@ -466,6 +500,19 @@ class AuthenticationTimeout(
     PgStreamError, sqlstate="57014", message="canceling authentication due to timeout", severity="FATAL"
 ):
     """A client did not authenticate in time."""
+
+
+class StatementTimeout(PgStreamError, sqlstate="57014", message="canceling statement due to statement timeout"):
+    """The session's statement_timeout ended a statement of ours."""
+
+
+class SlowReader(
+    PgStreamError,
+    sqlstate="53400",
+    message="canceling statement because the client has taken no rows for {seconds} s",
+    hint="Read faster, use a cursor or a fetch size, or raise the server's setting slow_reader_timeout_s.",
+):
+    """A client left the rows of a statement of ours unread for too long."""
 
 
 class ShuttingDown(

@@ -2,7 +2,7 @@
 
 Owns: the byte relay from PostgreSQL to the client, its exact framing (for the account in ``flight``), and *taking* the
 stream: whole messages go to a callback instead of the client, for start-up and for what we ask ourselves.
-Must not know: the client's messages, statements. Start reading at ``Backend.data_received``.
+Must not know: the client's messages, statements, what we ask (``ask``). Start reading at ``Backend.data_received``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 from pgstream.errors import RelayedError
 from pgstream.server import shapes
-from pgstream.server.flight import ANSWERS, IDLE, QUERY, Flight
+from pgstream.server.flight import ANSWERS, IDLE, Flight
 from pgstream.server.runs import Runs
-from pgstream.wire import backend, frontend
+from pgstream.wire import frontend
+from pgstream.wire.encodings import CODECS, UTF8
 from pgstream.wire.framing import header
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DATA_ROW, COPY_DATA, READY, ERROR, STATUS = b"DdZES"
 COPY_IN, COPY_BOTH = b"GW"
+NOTIFICATION = ord("A")
 UNASKED = frozenset(b"NAS")
 """NoticeResponse, NotificationResponse, ParameterStatus: may come at any time and belong to the client."""
 WHOLE = frozenset((READY, STATUS))
@@ -34,8 +36,6 @@ LONG = 1 << 16
 GATHER_S = 0.001
 """How long a long answer then gathers in the socket before it is read. PostgreSQL sends 8 KiB at a time: to relay each
 by itself costs as many system calls on both sides, on a core that PostgreSQL and the client could use."""
-FAILING = "pgstream: a statement failed before PostgreSQL saw it"
-"""No SQL: what makes a transaction fail."""
 ENCODING = b"client_encoding\0"
 
 Taker = Callable[[int, bytes], None]
@@ -61,6 +61,7 @@ class Backend(asyncio.Protocol):
         self.pid, self.key = 0, b""
         self.canceled = False
         self.encoding = "UTF8"  # of the client, as PostgreSQL names it
+        self.codec = UTF8  # that of ``encoding``, if Python has one
         self.closed = asyncio.get_running_loop().create_future()
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
         """The transport's own: a method between costs each relayed chunk a call."""
@@ -72,6 +73,8 @@ class Backend(asyncio.Protocol):
         self._gathering = False
         self._taker: Taker | None = None
         self._taken = bytearray()  # a part of a message, not relayed
+        self.asking = asyncio.Lock()
+        self._held: bytearray | None = None  # notifications while an answer of ours is under way
 
     # asyncio's side
 
@@ -91,7 +94,8 @@ class Backend(asyncio.Protocol):
             self._scan(data)
             return
         self.flight.ready(data[-1])
-        client.backend_ready(data[-1])
+        if client.alert:
+            client.ready(data[-1])
         if self.flight.waiter is not None:
             self.flight.settle()
 
@@ -158,14 +162,16 @@ class Backend(asyncio.Protocol):
         if kind == READY:
             self._streamed = 0
             flight.ready(data[pos + 5])
-            if self.client is not None:
-                self.client.backend_ready(flight.status)
+            # What is taken answers questions of ours.
+            if self._taker is None and self.client is not None and self.client.alert:
+                self.client.ready(flight.status)
         elif kind in ANSWERS:
             flight.answered += 1
         elif kind == ERROR:
             flight.error()
         elif kind == STATUS and data.startswith(ENCODING, pos + 5):
             self.encoding = bytes(data[pos + 5 + len(ENCODING) : data.index(0, pos + 5 + len(ENCODING))]).decode()
+            self.codec = CODECS.get(self.encoding, UTF8)
         elif kind in (COPY_IN, COPY_BOTH):
             flight.copy_in()
 
@@ -183,7 +189,10 @@ class Backend(asyncio.Protocol):
             pos += length + 1
             self._note(kind, whole, 0)
             if self.client is not None and kind in UNASKED:
-                self.client.write(whole)
+                if kind == NOTIFICATION and self._held is not None:
+                    self._held += whole
+                else:
+                    self.client.write(whole)
             elif self._taker is not None:
                 self._taker(kind, whole)
             elif self.client is not None:  # given back by the taker just now
@@ -244,11 +253,15 @@ class Backend(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def take(self, taker: Taker | None) -> None:
-        """Send whole messages to ``taker`` from now on; None: back to the client. Only while caught up."""
-        self._taker = taker
+    def take(self, taker: Taker | None) -> Taker | None:
+        """Send whole messages to ``taker`` from now on; None: back to the client. Only while caught up.
+
+        Gives the taker before.
+        """
+        before, self._taker = self._taker, taker
         if taker is None and self.client is not None:
             self._give_back()
+        return before
 
     @property
     def at_rest(self) -> bool:
@@ -261,71 +274,23 @@ class Backend(asyncio.Protocol):
         begun = self._head or self._skip or self._taken or self._taker is not None
         return not (owed or begun or self.canceled or self.closed.done())
 
-    async def query(self, text: str, each: Taker) -> RelayedError | None:
-        """Run ``text`` in the simple protocol; ``each`` gets all messages but ReadyForQuery. Gives its error."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        errors: list[RelayedError] = []
+    def hold(self) -> None:
+        """An answer of ours begins: what comes unasked stands between its messages, never inside one.
 
-        def taker(kind: int, message: bytes) -> None:
-            if kind == READY:
-                if not done.done():
-                    done.set_result(None)
-                return
-            if kind == ERROR:
-                errors.append(backend.decode_error(message[5:]))
-            each(kind, message)
-
-        self.take(taker)
-        try:
-            self.flight.sent(QUERY)
-            self.write(frontend.encode_query(text))
-            await asyncio.wait({done, self.closed}, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                raise lost()
-        finally:
-            self.take(None)
-        return errors[0] if errors else None
-
-    async def ask(self, text: str) -> None:
-        """Run ``text`` and keep its answer from the client. Errors: RelayedError."""
-        error = await self.query(text, lambda kind, message: None)
-        if error is not None:
-            raise error
-
-    async def value(self, text: str) -> str | None:
-        """The one value that ``text`` selects, kept from the client. Errors: RelayedError."""
-        found: list[str | None] = [None]
-
-        def each(kind: int, message: bytes) -> None:
-            if kind == DATA_ROW and message[7:11] != b"\xff\xff\xff\xff":
-                found[0] = message[11:].decode()
-
-        error = await self.query(text, each)
-        if error is not None:
-            raise error
-        return found[0]
-
-    async def fail(self, *, extended: bool) -> None:
-        """Fail the transaction that is open here as a statement of PostgreSQL's would, kept from the client.
-
-        In the extended protocol PostgreSQL then skips to the Sync that the client will send.
+        PostgreSQL delivers notifications between statements; so do we. An error is PostgreSQL's last word.
         """
-        if not extended:
-            await self.query(FAILING, lambda kind, message: None)
+        self._held = bytearray()
+        client = self.client
+        self.take(lambda kind, message: client.write(message) if kind == ERROR and client is not None else None)
+
+    def release(self) -> None:
+        """The answer of ours is complete, but for its ReadyForQuery."""
+        if self._held is None:
             return
-        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def taker(kind: int, message: bytes) -> None:
-            if kind == ERROR and not failed.done():
-                failed.set_result(None)
-
-        self.take(taker)
-        try:
-            self.flight.open += 1
-            self.write(frontend.encode_parse(FAILING) + frontend.FLUSH)
-            await asyncio.wait({failed, self.closed}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self.take(None)
+        held, self._held = self._held, None
+        if held and self.client is not None:
+            self.client.write(held)
+        self.take(None)
 
     def close(self) -> None:
         """Say goodbye and close."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pgstream.errors import (
     DuplicatePortal,
-    DuplicatePrepared,
     InvalidBinary,
     InvalidEncoding,
     InvalidStatement,
@@ -23,9 +22,10 @@ from pgstream.errors import (
     UndefinedPortal,
     UndefinedPrepared,
 )
-from pgstream.server import results
+from pgstream.names import quote_always
+from pgstream.server import ask, results
 from pgstream.server.language import parameter_count
-from pgstream.statements.base import Column, Statement
+from pgstream.statements.base import Column, Result, Statement
 from pgstream.types import TEXT
 from pgstream.wire import backend, frontend, values
 
@@ -56,6 +56,8 @@ class Portal:
 class Extended:
     """The tables of a session. The value None: the name was ours last and means nothing now, whatever PostgreSQL has
     under it. That is so for the unnamed statement and portal only, which need no Close to be replaced.
+
+    PostgreSQL holds the name of each of our named statements (``ask.claim``). A cursor over a stream is a portal, too.
     """
 
     def __init__(self, client: ClientSession) -> None:
@@ -66,19 +68,21 @@ class Extended:
     def is_ours(self, message: frontend.Message) -> bool:
         """Whether a message other than Parse names something in our tables. A name given to PostgreSQL leaves them."""
         if isinstance(message, frontend.Bind):
-            return message.statement in self.prepared or (bool(message.portal) and message.portal in self.portals)
+            return message.statement in self.prepared or (bool(message.portal) and self._holds(message.portal))
         if isinstance(message, frontend.Execute):
-            return message.portal in self.portals
+            return self._holds(message.portal)
         if isinstance(message, frontend.Describe | frontend.Close):
-            return message.name in (self.prepared if message.kind == "S" else self.portals)
+            return message.name in self.prepared if message.kind == "S" else self._holds(message.name)
         return False
+
+    def _holds(self, portal: str) -> bool:
+        return portal in self.portals or portal in self._client.context.cursors
 
     async def answer(self, message: frontend.Message, kind: type[Statement] | None) -> None:
         """Answer one message. Errors: PgStreamError; the caller reports it and skips to Sync."""
         if isinstance(message, frontend.Parse):
-            if kind is None or (message.name and message.name in self.prepared):
-                raise DuplicatePrepared(name=message.name)
-            self._parse(message, kind)
+            assert kind is not None
+            await self._parse(message, kind)
         elif isinstance(message, frontend.Bind):
             await self._bind(message)
         elif isinstance(message, frontend.Describe):
@@ -88,9 +92,10 @@ class Extended:
         elif isinstance(message, frontend.Close):
             await self._close(message)
 
-    def takes_name(self, name: str) -> bool:
-        """Whether a Parse for PostgreSQL collides with a statement of ours; the unnamed one is replaced instead."""
-        return bool(name) and name in self.prepared
+    def keep(self, names: frozenset[str]) -> None:
+        """Forget named statements whose name PostgreSQL does not hold any more."""
+        for name in [n for n in self.prepared if n and n not in names]:
+            del self.prepared[name]
 
     async def queried(self) -> None:
         """A Query of ours ends the unnamed statement and portal, also those that PostgreSQL has."""
@@ -104,28 +109,37 @@ class Extended:
         return prepared
 
     def _portal(self, name: str) -> Portal:
+        cursor = self._client.context.cursors.get(name)
         portal = self.portals.get(name)  # it may have ended with its transaction since the message was sniffed
+        if portal is None and cursor is not None:
+            rows = Result("SELECT {rows}", cursor.columns, cursor.take(0, None))
+            forms = (1,) if cursor.binary else ()
+            sending = results.Sending(rows, results.formats(cursor.columns, forms), self._client.backend.codec)
+            return Portal(Prepared("", Statement(), (), cursor.columns), (), forms, sending)
         if portal is None:
             raise UndefinedPortal(name=name)
         return portal
 
-    def _parse(self, message: frontend.Parse, kind: type[Statement]) -> None:
+    async def _parse(self, message: frontend.Parse, kind: type[Statement]) -> None:
         if not message.name:
             self.prepared[""] = None
         self._client.runner.check()
+        backend_ = self._client.backend
         try:
-            text = message.text.decode()
+            text = message.text.decode(backend_.codec)
         except UnicodeDecodeError:
-            raise InvalidEncoding() from None
+            raise InvalidEncoding(encoding=backend_.encoding) from None
         statement = self._client.listener.language.parse(text, kind)
         count = max(parameter_count(text), len(message.oids))
         given = message.oids + (0,) * (count - len(message.oids))
+        if message.name:
+            await ask.claim(backend_, message.name)
         self.prepared[message.name] = Prepared(text, statement, tuple(oid or TEXT.oid for oid in given))
         self._client.write(backend.PARSE_COMPLETE)
 
     async def _bind(self, message: frontend.Bind) -> None:
         self._client.runner.check()
-        if message.portal and message.portal in self.portals:
+        if message.portal and self._holds(message.portal):
             raise DuplicatePortal(name=message.portal)
         prepared = self._prepared(message.statement)
         if len(message.values) != len(prepared.oids):
@@ -134,7 +148,8 @@ class Extended:
                 f'but prepared statement "{message.statement}" requires {len(prepared.oids)}'
             )
         await self.close_portal(message.portal)
-        parameters = _decode_values(message, prepared.oids)
+        self._client.alert = True
+        parameters = _decode_values(message, prepared.oids, self._client.backend.codec)
         self.portals[message.portal] = Portal(prepared, parameters, message.result_formats)
         self._client.write(backend.BIND_COMPLETE)
 
@@ -149,11 +164,12 @@ class Extended:
             prepared = self._prepared(message.name)
             columns = await self._columns(prepared, (None,) * len(prepared.oids))
             self._client.write(backend.parameter_description(prepared.oids))
-            self._client.write(results.description(columns, (0,) * len(columns)))
+            self._client.write(results.description(columns, (0,) * len(columns), self._client.backend.codec))
         else:
             portal = self._portal(message.name)
             columns = await self._columns(portal.prepared, portal.parameters)
-            self._client.write(results.description(columns, results.formats(columns, portal.asked)))
+            forms = results.formats(columns, portal.asked)
+            self._client.write(results.description(columns, forms, self._client.backend.codec))
 
     async def _execute(self, message: frontend.Execute) -> None:
         portal, client = self._portal(message.portal), self._client
@@ -163,17 +179,25 @@ class Extended:
             client.runner.warn_transaction(prepared.text, prepared.statement)
             result = await client.runner.execute(prepared.text, prepared.statement, portal.parameters, prepared.oids)
             forms = results.formats(result.columns, portal.asked)
-            portal.sending = results.Sending(result, result.columns, forms)
+            portal.sending = results.Sending(result, forms, client.backend.codec)
         elif portal.sending.ran:
             raise NotReady(what=f'portal "{message.portal}" cannot be run')
-        client.write(await portal.sending.send(client, max(message.limit, 0)))
+        try:
+            client.write(await portal.sending.send(client, max(message.limit, 0)))
+        except BaseException:
+            await portal.sending.close()  # its Sync may wait behind a client that does not read
+            raise
 
     async def _close(self, message: frontend.Close) -> None:
         if message.kind == "S":
-            self.prepared.pop(message.name, None)
+            if self.prepared.pop(message.name, None) is not None and message.name:
+                await ask.release(self._client.backend, message.name)
             if not message.name:
                 self.prepared[""] = None
         else:
+            if (cursor := self._client.context.cursors.pop(message.name, None)) is not None:
+                await cursor.close()
+                await ask.ask(self._client.backend, f"CLOSE {quote_always(message.name)}")
             await self.close_portal(message.name)
             if not message.name:
                 self.portals[""] = None
@@ -197,15 +221,16 @@ class Extended:
         return portals
 
 
-def _decode_values(message: frontend.Bind, oids: Sequence[int]) -> list[str | None]:
+def _decode_values(message: frontend.Bind, oids: Sequence[int], codec: str) -> list[str | None]:
     """Bound values in text form."""
     out: list[str | None] = []
     for i, (value, oid) in enumerate(zip(message.values, oids, strict=True)):
         form = 0 if not message.formats else message.formats[0 if len(message.formats) == 1 else i]
         try:
-            out.append(None if value is None else values.decoder(oid)(value) if form else value.decode())
+            decode = values.decoder(oid, codec) if form else None
+            out.append(None if value is None else decode(value) if decode else value.decode(codec))
         except UnicodeDecodeError:
-            raise InvalidEncoding() from None
+            raise InvalidEncoding(encoding=codec) from None
         except PgStreamError:
             raise
         except (ValueError, struct.error, IndexError, ArithmeticError) as e:

@@ -65,10 +65,18 @@ class Flight:
         """An ErrorResponse came."""
         self.failed, self.copying = True, False
 
+    @property
+    def simple(self) -> bool:
+        """What the backend answers now came as a Query."""
+        return bool(self.pending) and self.pending[0] == QUERY
+
     def copy_in(self) -> None:
         """The backend asks for COPY data; Syncs sent before the end of that data are ignored by it."""
-        pending = self.pending
-        simple = bool(pending) and pending[0] == QUERY
+        pending, simple = self.pending, self.simple
+        if simple and COPY_END not in pending and pending.count(QUERY) > 1:
+            # A Query that was sent ahead where COPY data should be: it is taken for an error, and ends the COPY.
+            del pending[pending.index(QUERY, 1)]
+            return
         if COPY_END in pending:
             if simple:
                 pending.remove(COPY_END)
@@ -91,14 +99,14 @@ class Flight:
         return self.failed or self.answered >= self.open
 
     def wait(self) -> asyncio.Future[None]:
-        """A future that is done when ``caught_up``; ``settle`` completes it."""
+        """A future that is done when ``caught_up`` or ``copying``; ``settle`` completes it."""
         self.waiter = asyncio.get_running_loop().create_future()
         self.settle()
         return self.waiter
 
     def settle(self) -> None:
-        """Wake who waits, if the backend has caught up."""
-        if self.waiter is not None and self.caught_up:
+        """Wake who waits, if the backend has caught up, or wants COPY data and so will not."""
+        if self.waiter is not None and (self.copying or self.caught_up):
             if not self.waiter.done():
                 self.waiter.set_result(None)
             self.waiter = None

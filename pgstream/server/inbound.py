@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pgstream.errors import ProtocolViolation
 from pgstream.server import shapes, simple
+from pgstream.server.ask import ask
 from pgstream.server.flight import FAILED, QUERY, SYNC
 from pgstream.server.language import Piece
 from pgstream.server.run import as_error
@@ -48,7 +49,7 @@ class Inbound:
         # Runs for every chunk of every client: locals, and no calls on the common path.
         client = self._client
         flight, end, begin, pos = client.flight, len(data), 0, self._passing
-        named = bool(client.extended.prepared or client.extended.portals)
+        named = bool(client.extended.prepared or client.extended.portals or client.alert)
         plain = not (pos or named or self._skipping or flight.copying)
         if plain:
             shape = shapes.requests.get(end)
@@ -58,6 +59,8 @@ class Inbound:
                 self.waiting = b""  # of which data may consist
                 client.backend.write(data)
                 return
+        if flight.copying:
+            pos = self._feed_copy(data, pos)
         while end - pos >= 5:
             kind, length = header(data, pos)
             after = pos + length + 1
@@ -125,10 +128,29 @@ class Inbound:
         if begin < end:
             self._client.backend.write(data if begin == 0 and end == len(data) else data[begin:end])
 
+    def _feed_copy(self, data: bytes | bytearray, pos: int) -> int:
+        """While PostgreSQL wants COPY data: where the messages end that it takes as such. Another one ends the COPY
+        with an error, whoever's it would be.
+        """
+        flight, end = self._client.flight, len(data)
+        while flight.copying and end - pos >= 5:
+            kind, length = header(data, pos)
+            check_client_header(kind, length)
+            if kind == TERMINATE:
+                break
+            if kind in (COPY_DONE, COPY_FAIL):
+                flight.copy_ended()
+            elif kind not in COPYING:
+                flight.copying = False
+            pos += length + 1
+        return pos
+
     def _own_naming(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
         """A Bind, Describe, Execute or Close while we hold statements: begin its answer if it is ours."""
         after = pos + header(data, pos)[1] + 1
         message = frontend.decode(kind, bytes(data[pos + 5 : after]))
+        if isinstance(message, frontend.Bind):
+            self._client.path.bound(message.statement)
         if not self._client.extended.is_ours(message):
             if not isinstance(message, frontend.Bind) or message.portal or "" not in self._client.extended.portals:
                 return False
@@ -138,16 +160,27 @@ class Inbound:
             self._hold(data, begin, pos, after)
             self._client.begin(self._relay_late(bytes(data[pos:after]), statement=False))
             return True
+        if self._behind():
+            self._hold(data, begin, pos, pos)
+            self._client.begin(self.follow())
+            return True
         self._hold(data, begin, pos, after)
-        self._client.begin(self._answer_extended(message, None))
+        self._client.begin(self._answer_extended(message, None, bytes(data[pos:after])))
         return True
+
+    def _behind(self) -> bool:
+        """Whether what we know of PostgreSQL's session may be wrong, and PostgreSQL can be asked."""
+        client = self._client
+        if not (client.path.stale or client.cursors.doubtful):
+            return False
+        return client.flight.status != FAILED and not client.flight.failed
 
     def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
         """A Query or Parse: begin its answer if it holds a statement of ours."""
         named = self._client.extended.prepared or self._client.extended.portals
-        if self._client.path.stale and not self._client.flight.open and self._client.flight.status != FAILED:
+        if self._behind():
             self._hold(data, begin, pos, pos)
-            self._client.begin(self._follow_path())
+            self._client.begin(self.follow())
             return True
         after = pos + header(data, pos)[1] + 1
         if kind == QUERY:
@@ -161,8 +194,8 @@ class Inbound:
             self._client.begin(self._relay_query(raw) if pieces is None else simple.answer(self._client, pieces, raw))
             return True
         message = frontend.decode_parse(bytes(data[pos + 5 : after]))
-        found = self._recognize(message.text.decode(errors="replace"))
-        if found is None and not self._client.extended.takes_name(message.name):
+        found = self.recognize(message.text.decode(self._client.backend.codec, "replace"), message.name)
+        if found is None:
             if message.name or "" not in self._client.extended.prepared:
                 return False
             if not self._client.flight.open:
@@ -172,7 +205,7 @@ class Inbound:
             self._client.begin(self._relay_late(bytes(data[pos:after]), portal=False))
             return True
         self._hold(data, begin, pos, after)
-        self._client.begin(self._answer_extended(message, found))
+        self._client.begin(self._answer_extended(message, found, bytes(data[pos:after])))
         return True
 
     def _hold(self, data: bytes | bytearray, begin: int, pos: int, after: int) -> None:
@@ -180,36 +213,52 @@ class Inbound:
         self._relay(data, begin, pos)
         self._passing, self.waiting = 0, data[after:]
 
-    async def _follow_path(self) -> None:
-        """What is unqualified in our statements lies where it does in PostgreSQL's."""
-        await self._client.catch_up()
-        if self._client.flight.status == FAILED:
-            return  # PostgreSQL answers nothing in a failed block, nor do we: the path is asked for after it
-        self._client.path.stale = False
-        self._client.context.schema = await self._client.backend.value(QUESTION) or "public"
+    async def follow(self) -> None:
+        """What is unqualified in our statements lies where it does in PostgreSQL's, and our cursors are its own."""
+        client = self._client
+        if not await client.catch_up() or client.flight.status == FAILED:
+            return  # PostgreSQL answers nothing in a failed block, nor do we: it is asked after it
+        if client.cursors.doubtful:
+            await client.cursors.settle()
+        if client.path.stale:
+            client.path.stale = False
+            client.context.schema = await ask(client.backend, QUESTION) or "public"
 
-    def _recognize(self, text: str) -> type[Statement] | None:
-        kind = self._client.listener.language.recognize(text, self._client.listener.snapshot, self._client.context)
+    def recognize(self, text: str, name: str | None = None) -> type[Statement] | None:
+        """The class of a statement of ours; ``name`` is that of a prepared statement."""
+        client = self._client
+        kind = client.listener.language.recognize(text, client.listener.snapshot, client.context)
         if kind is None:
-            self._client.path.saw(text)
+            changes = client.path.saw(text)
+            if changes:
+                client.alert = True
+            if name is not None and (changes or client.path.statements):
+                client.path.parsed(name, changes)
+            if client.alert or client.extended.prepared:
+                client.cursors.saw(text)
         return kind
 
     def _pieces(self, raw: bytes) -> list[Piece] | None:
         """The statements of a Query; None when all are PostgreSQL's."""
-        text = raw.decode(errors="replace")
+        text = raw.decode(self._client.backend.codec, "replace")
         if ";" not in text[:-1]:
-            kind = self._recognize(text)
+            kind = self.recognize(text)
             pieces = [Piece(text, 0, kind)]
         else:
-            pieces = [Piece(part, at, self._recognize(part)) for part, at in self._client.listener.language.split(text)]
-        return pieces if any(piece.kind for piece in pieces) else None
+            pieces = [Piece(part, at, self.recognize(part)) for part, at in self._client.listener.language.split(text)]
+        # A path set by one statement decides whose the next one is.
+        mixed = any(piece.kind for piece in pieces) or (len(pieces) > 1 and self._client.path.stale)
+        return pieces if mixed else None
 
     async def _relay_query(self, raw: bytes) -> None:
         """A Query after messages without Sync: if one of those fails, PostgreSQL discards it."""
+        message = messages.message(b"Q", raw + b"\0")
         if await self._client.catch_up():
             self._forget()
             self._client.flight.sent(QUERY)
-            self._client.backend.write(messages.message(b"Q", raw + b"\0"))
+            self._client.backend.write(message)
+        else:
+            self._client.eat(message)
 
     async def _relay_late(self, message: bytes, **forgets: bool) -> None:
         """A Parse or Bind that takes an unnamed place from ours, unless PostgreSQL skips it after an error."""
@@ -217,6 +266,8 @@ class Inbound:
             self._forget(**forgets)
             self._client.flight.open += 1
             self._client.backend.write(message)
+        else:
+            self._client.eat(message)
 
     def _forget(self, *, statement: bool = True, portal: bool = True) -> None:
         """PostgreSQL has the unnamed statement or portal now."""
@@ -225,17 +276,22 @@ class Inbound:
         if portal and (mine := self._client.extended.portals.pop("", None)) is not None:
             self._client.spawn(self._client.extended.close_portals([mine]))
 
-    async def _answer_extended(self, message: frontend.Message, kind: type[Statement] | None) -> None:
-        if not await self._client.catch_up():
-            self._skipping = True
+    async def _answer_extended(self, message: frontend.Message, kind: type[Statement] | None, raw: bytes) -> None:
+        client = self._client
+        if not await client.catch_up():
+            self._skipping = not client.flight.simple
+            client.eat(raw)
             return
+        client.backend.hold()
         try:
-            await self._client.extended.answer(message, kind)
+            await client.extended.answer(message, kind)
         except Exception as e:  # the session's edge
-            self._client.report(as_error(e))
-            await self._client.fail_transaction(extended=True)
+            client.report(as_error(e))
+            await client.fail_transaction(extended=True)
             # PostgreSQL: messages after an error are discarded until Sync.
             self._skipping = True
+        finally:
+            client.backend.release()
 
     def pump_copy(self) -> None:
         """Relay COPY data that waits in the inbox."""

@@ -12,7 +12,7 @@ import asyncio
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pgstream.catalog.records import Snapshot
@@ -198,7 +198,13 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
 
+def carried(session: Session) -> Session:
+    """A session as it crosses: its cursors stay with its client, and no statement that is run elsewhere uses them."""
+    return replace(session, cursors={})
+
+
 def adopt(mine: Session, theirs: Session) -> None:
     """Take over what the other end has done to a session."""
     for name in Session.__dataclass_fields__:
-        setattr(mine, name, getattr(theirs, name))
+        if name != "cursors":
+            setattr(mine, name, getattr(theirs, name))

@@ -17,7 +17,7 @@ from pgstream.engine.channel import Request, Stop
 from pgstream.engine.channel import Rows as Arrived
 from pgstream.engine.results import ResultStream
 from pgstream.errors import PgStreamError, ShuttingDown
-from pgstream.server.link import Answer, Ask, Call, Link, Over, Returned, Rows, ToServer, adopt
+from pgstream.server.link import Answer, Ask, Call, Link, Over, Returned, Rows, ToServer, adopt, carried
 from pgstream.server.run import as_error
 from pgstream.statements.base import Column, Context, Result, Statement
 
@@ -78,13 +78,14 @@ class Remote:
         if self._gone:
             raise ShuttingDown()
         asked = self._asked[id] = _Asked(context, asyncio.get_running_loop().create_future())
-        self._link.send(
-            Ask(id, describe, text, type(statement), context.session, context.parameters, context.parameter_oids)
-        )
+        session = carried(context.session)
+        self._link.send(Ask(id, describe, text, type(statement), session, context.parameters, context.parameter_oids))
         try:
             return await asked.answer
         except BaseException:
             self._forget(id)
+            if asked.calls:  # what it asked of the client's connection is answered before that is used again
+                await asyncio.wait(asked.calls)
             raise
         finally:
             if asked.rows is None:
@@ -143,7 +144,7 @@ class Remote:
                 value = await value
         except Exception as e:  # goes on in the other process
             value, error = None, as_error(e)
-        self._link.send(Returned(message.id, number, context.session, value, error))
+        self._link.send(Returned(message.id, number, carried(context.session), value, error))
 
     def _send(self, message: Request) -> None:
         sent: ToServer = message  # type: ignore[assignment]  # a ResultStream sends More and Stop only

@@ -6,12 +6,14 @@ Must not know: sessions beyond the sink it writes to, statements' meaning. Start
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from pgstream.errors import ProtocolViolation
+from pgstream.server.copy_out import CopyRows
 from pgstream.statements.base import Column, Result, TextRow
 from pgstream.wire import backend, values
+from pgstream.wire.encodings import UTF8, encode
 
 _SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 26: 4, 700: 4, 701: 8, 1082: 4, 1114: 8, 1184: 8, 2950: 16}
 """pg_type.typlen of the types of fixed length."""
@@ -37,56 +39,72 @@ def formats(columns: Sequence[Column], asked: Sequence[int]) -> tuple[int, ...]:
     return tuple(asked)
 
 
-def description(columns: Sequence[Column], forms: Sequence[int]) -> bytes:
+def description(columns: Sequence[Column], forms: Sequence[int], codec: str = UTF8) -> bytes:
     """RowDescription, or NoData for a statement without columns."""
     if not columns:
         return backend.NO_DATA
-    return backend.row_description([(c.name, c.type.oid, _SIZES.get(c.type.oid, -1), -1) for c in columns], forms)
+    return backend.row_description(
+        [(c.name, c.type.oid, _SIZES.get(c.type.oid, -1), -1) for c in columns], forms, codec
+    )
+
+
+def value_encoder(oid: int, form: int, codec: str) -> Callable[[str], bytes]:
+    """From a value's text to what a client gets: text or binary, in its encoding."""
+    if form:
+        return values.encoder(oid, codec)
+    return str.encode if codec == UTF8 else lambda text: encode(text, codec)
+
+
+class Rows:
+    """Rows as DataRow messages."""
+
+    opening = ending = b""
+    limited = True
+
+    def __init__(self, columns: Sequence[Column], forms: Sequence[int], codec: str) -> None:
+        self._encoders = [value_encoder(c.type.oid, f, codec) for c, f in zip(columns, forms, strict=True)]
+
+    def row(self, row: TextRow) -> bytes:
+        return backend.data_row(
+            [None if v is None else encode(v) for v, encode in zip(row, self._encoders, strict=True)]
+        )
 
 
 class Sending:
     """A result on its way: rows not yet sent stay here between Executes. ``close`` ends a streaming result."""
 
-    def __init__(self, result: Result, columns: Sequence[Column], forms: Sequence[int]) -> None:
+    def __init__(self, result: Result, forms: Sequence[int], codec: str = UTF8) -> None:
         self._tag = result.tag
-        self._encoders = [values.encoder(c.type.oid) if f else str.encode for c, f in zip(columns, forms, strict=True)]
-        rows = result.rows
-        self._stream: AsyncIterator[TextRow] | None = rows if isinstance(rows, AsyncIterator) else None
-        self._rows: Iterator[TextRow] = iter(()) if isinstance(rows, AsyncIterator) else iter(rows)
-        self._counts = bool(columns)
-        self._finished = False
-
-    def _encode(self, row: TextRow) -> bytes:
-        return backend.data_row(
-            [None if v is None else encode(v) for v, encode in zip(row, self._encoders, strict=True)]
+        self._form: Rows | CopyRows = (
+            Rows(result.columns, forms, codec)
+            if result.copy is None
+            else CopyRows(result.copy, result.columns, codec, value_encoder)
         )
+        rows = result.rows
+        self._rows = rows if isinstance(rows, AsyncIterator) else _walk(rows)
+        self._counts = bool(result.columns) and result.copy is None
+        self._finished = False
 
     async def send(self, sink: Sink, limit: int = 0) -> bytes:
         """Send up to ``limit`` rows (0: all); gives the message that ends them, for the caller to send."""
         if self._finished:
             return self._complete(0)
-        count = 0
-        async for row in self._each():
-            sink.write(self._encode(row))
+        form, count = self._form, 0
+        if form.opening:
+            sink.write(form.opening)
+        async for row in self._rows:
+            sink.write(form.row(row))
             count += 1
             await sink.drained()
-            if count == limit:
+            if count == limit and form.limited:
                 return backend.PORTAL_SUSPENDED
         self._finished = True
-        return self._complete(count)
+        return form.ending + self._complete(count)
 
     @property
     def ran(self) -> bool:
         """A statement without rows runs once; after the last row there are no more, which is no error."""
         return self._finished and not self._counts
-
-    async def _each(self) -> AsyncIterator[TextRow]:
-        if self._stream is not None:
-            async for row in self._stream:
-                yield row
-        else:
-            for row in self._rows:
-                yield row
 
     def _complete(self, count: int) -> bytes:
         tag = self._tag.format(rows=count) if "{rows}" in self._tag else self._tag
@@ -95,6 +113,11 @@ class Sending:
     async def close(self) -> None:
         """End a streaming result; rows not sent are lost."""
         self._finished = True
-        aclose = getattr(self._stream, "aclose", None)
+        aclose = getattr(self._rows, "aclose", None)
         if aclose is not None:
             await aclose()
+
+
+async def _walk(rows: Sequence[TextRow]) -> AsyncIterator[TextRow]:
+    for row in rows:
+        yield row

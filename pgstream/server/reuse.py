@@ -20,6 +20,7 @@ import structlog
 from pgstream.config import Config
 from pgstream.errors import RelayedError
 from pgstream.server.admission import Admission
+from pgstream.server.ask import ask
 from pgstream.server.backend import STATUS, Backend
 from pgstream.server.connect import Address, open_backend
 from pgstream.wire import scram
@@ -118,7 +119,7 @@ class Backends:
     async def _reset(self, backend: Backend, kind: Kind, greeting: Sequence[bytes]) -> None:
         try:
             async with asyncio.timeout(RESET_S):
-                await backend.ask("DISCARD ALL")
+                await ask(backend, "DISCARD ALL")
         except (RelayedError, TimeoutError):
             backend.close()
             return

@@ -14,22 +14,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from pgstream.errors import Canceled, InFailedTransaction, InternalError, NotSupported, PgStreamError
+from pgstream.errors import (
+    Canceled,
+    InFailedTransaction,
+    InternalError,
+    NotSupported,
+    PgStreamError,
+    StatementTimeout,
+)
 from pgstream.names import quote_always
+from pgstream.server.ask import ask
+from pgstream.server.executor import Executor, Here
 from pgstream.server.flight import BLOCK, FAILED
+from pgstream.server.limits import Limits
 from pgstream.statements.base import Column, Context, Result, Statement
 from pgstream.wire import backend
+from pgstream.wire.encodings import CODECS
 
 if TYPE_CHECKING:
     from pgstream.server.session import ClientSession
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+HERE: Executor = Here()
 
-READS = frozenset(("LIST", "DESCRIBE", "PRINT", "SELECT", "WITH", "VALUES", "TABLE", "USE", "SHOW", "EXPLAIN", "CAN"))
+READS = frozenset(("LIST", "DESCRIBE", "PRINT", "SELECT", "WITH", "VALUES", "TABLE", "USE", "SHOW", "EXPLAIN", "CAN",
+                   "DECLARE", "FETCH", "MOVE", "CLOSE", "COPY"))  # fmt: skip
 """First words of statements that change nothing, so need no warning in a transaction block."""
-ENCODINGS = frozenset(("UTF8", "SQL_ASCII"))
-"""Of clients: our statements and their rows are UTF-8; relayed ones PostgreSQL converts."""
 
 
 def as_error(e: BaseException) -> PgStreamError:
@@ -57,8 +68,8 @@ class Runner:
             self._running.cancel()
 
     async def cancelable(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` so that a CancelRequest ends it as Canceled."""
-        task = self._running = asyncio.create_task(work)
+        """Run ``work`` so that a CancelRequest ends it as Canceled, and PostgreSQL's time limits hold for it."""
+        task = self._running = asyncio.create_task(self._limited(work))
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:  # the session ends
@@ -72,17 +83,43 @@ class Runner:
         result: T = task.result()
         return result
 
+    async def _limited(self, work: Coroutine[Any, Any, T]) -> T:
+        backend = self._client.backend
+        try:
+            limits = await Limits.ask(backend)
+        except BaseException:
+            work.close()
+            raise
+        awake = asyncio.ensure_future(limits.keep_awake(backend)) if limits.idle_s or limits.in_block_s else None
+        limit = asyncio.timeout(limits.statement_s or None)
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise StatementTimeout() from None
+            raise
+        finally:
+            if awake is not None:
+                awake.cancel()
+                await asyncio.gather(awake, return_exceptions=True)  # a lost connection ends the session itself
+
     async def execute(
         self, text: str, statement: Statement, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()
     ) -> Result:
         """Run a statement that was parsed from ``text``."""
-        return await self._client.listener.executor.execute(text, statement, self._context(parameters, oids))
+        executor = HERE if statement.local else self._client.listener.executor
+        result = await executor.execute(text, statement, self._context(parameters, oids))
+        if self._client.context.cursors:
+            self._client.alert = True
+        return result
 
     async def describe(
         self, text: str, statement: Statement, parameters: Sequence[str | None], oids: Sequence[int]
     ) -> tuple[Column, ...]:
         """Its output columns, without running it."""
-        return await self._client.listener.executor.describe(text, statement, self._context(parameters, oids))
+        executor = HERE if statement.local else self._client.listener.executor
+        return await executor.describe(text, statement, self._context(parameters, oids))
 
     def _context(self, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()) -> Context:
         client, listener = self._client, self._client.listener
@@ -94,15 +131,21 @@ class Runner:
             notice=self._notice,
             use_database=client.use_database,
             use_schema=self._use_schema,
+            postgres=self._postgres,
+            run=lambda text, statement: self.execute(text, statement, parameters, oids),
             parameters=parameters,
             parameter_oids=oids,
         )
 
     def _notice(self, text: str, severity: str = "NOTICE", **fields: Any) -> None:
-        self._client.write(backend.notice(text, severity=severity, **fields))
+        codec = self._client.backend.codec
+        self._client.write(backend.notice(text, severity=severity, codec=codec, **fields))
+
+    async def _postgres(self, text: str) -> str | None:
+        return await ask(self._client.backend, text)
 
     async def _use_schema(self, name: str) -> None:
-        await self._client.backend.ask(f"SET search_path TO {quote_always(name)}")
+        await self._postgres(f"SET search_path TO {quote_always(name)}")
         self._client.context.schema = name
 
     def check(self) -> None:
@@ -110,7 +153,7 @@ class Runner:
         if self._client.flight.status == FAILED:
             raise InFailedTransaction()
         encoding = self._client.backend.encoding
-        if encoding not in ENCODINGS:
+        if encoding not in CODECS:
             raise NotSupported(
                 what=f"client_encoding {encoding} for statements of pgstream", hint="SET client_encoding TO 'UTF8'."
             )

@@ -23,10 +23,12 @@ from pgstream.errors import (
     PgStreamError,
     ProtocolViolation,
     RelayedError,
+    SlowReader,
 )
-from pgstream.server import startup
+from pgstream.server import ask, startup
 from pgstream.server.backend import Backend, discard
 from pgstream.server.connect import open_backend
+from pgstream.server.cursors import Cursors
 from pgstream.server.extended import Extended
 from pgstream.server.flight import BLOCK, IDLE, Flight
 from pgstream.server.handshake import secure
@@ -70,6 +72,9 @@ class ClientSession(asyncio.Protocol):
         self.runner = Runner(self)
         self.extended = Extended(self)
         self.inbound = Inbound(self)
+        self.cursors = Cursors(self)
+        self.alert = False
+        """Something is to be done when PostgreSQL is ready, or a message names something: see ``ready``."""
         self.pid = 0  # as the client knows it
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
         """The transport's own: a method between costs each relayed chunk a call."""
@@ -145,6 +150,7 @@ class ClientSession(asyncio.Protocol):
         if running is not None:
             await asyncio.wait({running})
         await self.extended.close_portals(portals)
+        await self.cursors.close_all()
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
@@ -165,8 +171,13 @@ class ClientSession(asyncio.Protocol):
         return self._drained is None
 
     async def drained(self) -> None:
-        if self._drained is not None:
-            await self._drained
+        """Wait for a slow client. Errors: SlowReader when it has taken nothing for too long."""
+        seconds = self.listener.config.slow_reader_timeout_s
+        while self._drained is not None and self._transport is not None:
+            left = self._transport.get_write_buffer_size()
+            done, _ = await asyncio.wait({self._drained}, timeout=seconds or None)
+            if not done and self._transport.get_write_buffer_size() >= left:
+                raise SlowReader(seconds=seconds)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -256,7 +267,7 @@ class ClientSession(asyncio.Protocol):
 
     def report(self, e: PgStreamError, offset: int = 0) -> None:
         """Send an error of a statement; one of severity FATAL is the session's last word."""
-        self.write(messages.error(e, offset=offset))
+        self.write(messages.error(e, offset=offset, codec=self.backend.codec))
         if e.severity == "FATAL":
             self.end()
 
@@ -264,31 +275,48 @@ class ClientSession(asyncio.Protocol):
         if self._attached and backend is self.backend:
             self.end()
 
-    def backend_ready(self, status: int) -> None:
-        """ReadyForQuery passed by: outside a transaction block portals do not outlive it."""
+    def ready(self, status: int) -> None:
+        """A ReadyForQuery goes to the client, who is on the alert: outside a transaction block portals do not outlive
+        it; cursors and the search path may have changed.
+        """
         if status == IDLE and self.extended.portals:
             self.spawn(self.extended.close_portals(self.extended.take_portals()))
+        self.path.ready(status)
+        self.cursors.ready(status)
+        self.alert = bool(self.extended.portals or self.context.cursors or self.path.touched or self.path.statements)
+        if self.cursors.doubtful and self._task is None and self.inbound.whole and self.flight.caught_up:
+            self.begin(self.inbound.follow())
 
     async def fail_transaction(self, *, extended: bool) -> None:
         """A statement of ours failed: so does the block, or the pipeline's implicit transaction, that it stands in."""
-        if self.flight.status == BLOCK or self.flight.open:
-            await self.backend.fail(extended=extended)
+        if not self.flight.failed and (self.flight.status == BLOCK or self.flight.open):
+            await ask.fail(self.backend, extended=extended)
 
     async def own_ready(self) -> None:
         """End the answer to a Query of ours, and with it a pipeline's transaction that has had no Sync."""
         if self.flight.open:
-            await self.backend.ask("")
+            await ask.query(self.backend, "", lambda kind, message: None)
+        self.backend.release()
         self.write(messages.ready_for_query(self.flight.status))
-        self.backend_ready(self.flight.status)
+        if self.alert:
+            self.ready(self.flight.status)
 
     async def catch_up(self) -> bool:
-        """Wait until PostgreSQL has answered all that was relayed before; False when it skips to Sync."""
+        """Wait until PostgreSQL has answered all that was relayed before. False when it skips to Sync, or wants COPY
+        data, and so takes the next message for itself (``eat``).
+        """
         flight = self.flight
         if not flight.caught_up:
             if flight.open:
                 self.backend.write(frontend.FLUSH)
             await asyncio.wait({flight.wait(), self.backend.closed}, return_when=asyncio.FIRST_COMPLETED)
-        return not flight.failed
+        return not flight.failed and not flight.copying
+
+    def eat(self, message: bytes) -> None:
+        """A message of ours came where PostgreSQL wants COPY data: it says what it thinks of it, and ends the COPY."""
+        if self.flight.copying:
+            self.flight.copying = False
+            self.backend.write(message)
 
     @contextlib.contextmanager
     def relaying_copy(self) -> Iterator[None]:
@@ -313,6 +341,7 @@ class ClientSession(asyncio.Protocol):
         except (AuthorizationRefused, RelayedError) as e:
             e.severity = "ERROR"  # type: ignore[misc]  # fatal for the new connection, not for this session
             raise
+        await self.cursors.close_all()
         old = self.backend
         old.client = None
         old.close()

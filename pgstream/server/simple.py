@@ -1,20 +1,24 @@
 """A Query message that holds a statement of ours, alone or among PostgreSQL's.
 
-Owns: the answer to it, up to its one ReadyForQuery. Each piece that is PostgreSQL's is sent as a Query of its own, so
-such a text is not one implicit transaction.
-Must not know: sockets, the extended protocol. Start reading at ``answer``.
+Owns: the answer to it, up to its one ReadyForQuery. Each piece that is PostgreSQL's is sent as a Query of its own.
+Must not know: sockets, the extended protocol, what makes such a text one transaction (``implicit``).
+Start reading at ``answer``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgstream.errors import InvalidEncoding, PgStreamError
-from pgstream.server import results
+from pgstream.server import ask, results
+from pgstream.server.implicit import Implicit
 from pgstream.server.language import Piece
-from pgstream.server.run import as_error
+from pgstream.server.run import READS, as_error
 from pgstream.statements.base import Statement
+from pgstream.wire import backend as messages
+from pgstream.wire.encodings import CODECS
 
 if TYPE_CHECKING:
     from pgstream.server.session import ClientSession
@@ -23,38 +27,58 @@ if TYPE_CHECKING:
 async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> None:
     """Answer the statements of a Query, whose bytes are ``raw``, in turn; the first error ends it."""
     if not await client.catch_up():
+        client.eat(messages.message(b"Q", raw + b"\0"))
         return
     await client.extended.queried()
-    if not _is_text(raw):
-        client.report(InvalidEncoding())
+    client.backend.hold()
+    error: PgStreamError | None = None
+    implicit = Implicit(client, several=len(pieces) > 1)
+    if not _is_text(client, raw):
+        client.report(InvalidEncoding(encoding=client.backend.encoding))
         await client.fail_transaction(extended=False)
         pieces = ()
-    for piece in pieces:
-        if piece.kind is None:
-            error = await _relay(client, piece.text)
-            if error:
-                break
-            continue
-        try:
-            await _run(client, piece, piece.kind)
-        except Exception as e:  # the session's edge
-            client.report(as_error(e), piece.at)
-            await client.fail_transaction(extended=False)
+    for number, piece in enumerate(pieces):
+        error = await _answer_piece(client, implicit, piece, again=number > 0)
+        if error is not None:
             break
+    await implicit.end(failed=error is not None)
     await client.own_ready()
 
 
-def _is_text(raw: bytes) -> bool:
+def _is_text(client: ClientSession, raw: bytes) -> bool:
+    if client.backend.encoding not in CODECS:
+        return True  # refused by its name
     try:
-        raw.decode()
+        raw.decode(client.backend.codec)
     except UnicodeDecodeError:
         return False
     return True
 
 
-async def _relay(client: ClientSession, text: str) -> PgStreamError | None:
-    with client.relaying_copy():
-        return await client.backend.query(text, lambda kind, message: client.write(message))
+async def _answer_piece(
+    client: ClientSession, implicit: Implicit, piece: Piece, *, again: bool
+) -> PgStreamError | None:
+    """Answer one statement; gives its error, which the client has been told."""
+    words = client.listener.language.head(piece.text)
+    try:
+        if again and piece.kind is None:  # what ran before it may have made it ours
+            await client.inbound.follow()
+            piece = replace(piece, kind=client.inbound.recognize(piece.text))
+        if piece.kind is None:
+            await implicit.before(words)
+            with client.relaying_copy():
+                return await ask.query(client.backend, piece.text, implicit.relay)
+        if words[:1] == ("DECLARE",):
+            await implicit.before(words)
+        elif words and words[0] not in READS:
+            await implicit.settle()
+        await _run(client, piece, piece.kind)
+    except Exception as e:  # the session's edge
+        error = as_error(e)
+        client.report(error, piece.at)
+        await client.fail_transaction(extended=False)
+        return error
+    return None
 
 
 async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> None:
@@ -67,11 +91,12 @@ async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> No
 
 async def _execute(client: ClientSession, text: str, statement: Statement) -> None:
     result = await client.runner.execute(text, statement)
-    forms = results.formats(result.columns, ())
-    sending = results.Sending(result, result.columns, forms)
+    forms = results.formats(result.columns, (1,) if result.binary else ())
+    codec = client.backend.codec
+    sending = results.Sending(result, forms, codec)
     try:
-        if result.columns:
-            client.write(results.description(result.columns, forms))
+        if result.columns and result.copy is None:
+            client.write(results.description(result.columns, forms, codec))
         client.write(await sending.send(client))
     finally:
         await sending.close()

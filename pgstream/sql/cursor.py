@@ -42,8 +42,7 @@ class Cursor:
     @property
     def at_end(self) -> bool:
         """Whether only an optional semicolon is left."""
-        rest = self._tokens[self._index :]
-        return not rest or (len(rest) == 1 and rest[0].token_type is TokenType.SEMICOLON)
+        return self.ends_after(0)
 
     def fault(self) -> PgStreamError:
         """The syntax error at the next token, to be raised."""
@@ -129,6 +128,27 @@ class Cursor:
     def peek_string(self) -> bool:
         """Whether a ``'…'`` literal is next."""
         return self._index < len(self._tokens) and self._tokens[self._index].token_type is TokenType.STRING
+
+    def peek_escaped(self) -> bool:
+        """Whether an ``E'…'`` literal is next: the tokenizer reads a word and a string."""
+        return self.text[self.at : self.at + 2].upper() == "E'"
+
+    def take_word(self) -> tuple[str, ...]:
+        """Take one plain word, whatever it is. Errors: SyntaxFault at anything else."""
+        words = self.words(1)
+        if not words:
+            raise self.fault()
+        self._index += 1
+        return words
+
+    def peek_number(self) -> bool:
+        """Whether an unsigned number is next."""
+        return self._index < len(self._tokens) and self._tokens[self._index].token_type is TokenType.NUMBER
+
+    def ends_after(self, count: int) -> bool:
+        """Whether the statement ends after ``count`` more tokens."""
+        rest = self._tokens[self._index + count :]
+        return not rest or (len(rest) == 1 and rest[0].token_type is TokenType.SEMICOLON)
 
     def integer(self) -> int:
         """An unsigned whole number."""
@@ -241,7 +261,7 @@ class Cursor:
     # Queries
 
     def select(self) -> Select:
-        """The query up to ``PARTITION BY``, ``QUERY WITH``, a semicolon or the end."""
+        """The query up to ``PARTITION BY``, ``QUERY WITH``, a closing parenthesis, a semicolon or the end."""
         begin, end = self._index, self._query_end()
         if begin == end:
             raise self.fault()
@@ -260,7 +280,7 @@ class Cursor:
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
             if depth > 0:
                 continue
-            if token.token_type in (TokenType.SEMICOLON, TokenType.PARTITION_BY):
+            if depth < 0 or token.token_type in (TokenType.SEMICOLON, TokenType.PARTITION_BY):
                 return index
             following = self._tokens[index + 1 : index + 2]
             if (

@@ -23,7 +23,9 @@ from pgstream.statements.compute_pools import (
     StopComputePool,
     UpdateComputePool,
 )
+from pgstream.statements.copy import CopyStream
 from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
+from pgstream.statements.cursors import CloseCursor, DeclareCursor, FetchCursor, MoveCursor
 from pgstream.statements.databases import CreateDatabase, DescribeDatabase, DropDatabase, ListDatabases
 from pgstream.statements.defaults import SetDefault
 from pgstream.statements.describe import DescribeStatement, as_form
@@ -111,6 +113,8 @@ STATEMENTS: tuple[type[Statement], ...] = (
     AlterApiToken,
     AlterRelation,
     AlterSecurityIntegration,
+    CloseCursor,
+    CopyStream,
     CopyDescriptorSource,
     CopyFunctionSource,
     CreateApiToken,
@@ -133,6 +137,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateStream,
     CreateStreamAs,
     CreateTable,
+    DeclareCursor,
     DescribeStatement,
     DescribeChangelog,
     DescribeChangelogColumns,
@@ -178,6 +183,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropStream,
     DropTable,
     DropView,
+    FetchCursor,
     GenerateStreamDdl,
     InsertInto,
     InsertIntoEntity,
@@ -204,6 +210,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListStores,
     ListStreams,
     ListTables,
+    MoveCursor,
     PrintEntity,
     RestartQuery,
     SelectStream,
@@ -228,8 +235,9 @@ STATEMENTS: tuple[type[Statement], ...] = (
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (AlterRelation, CreateFunction, CreateIndex, CreateMaterializedViewAs, CreateTable, DropFunction,
-                 DropIndex, DropMaterializedView, DropTable, DropView, InsertInto, SelectStream, TruncateRelation,
+_SHARED_WORDS = (AlterRelation, CloseCursor, CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs,
+                 CreateTable, DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropTable, DropView,
+                 FetchCursor, InsertInto, MoveCursor, SelectStream, TruncateRelation,
                  *UPDATES.values(), *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.

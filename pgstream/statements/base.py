@@ -8,7 +8,7 @@ Start reading at ``Statement``. How to add one: ``docs/howto/add_a_statement.md`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pgstream.catalog.store import Catalog
     from pgstream.engine.engine import Engine
     from pgstream.sql.cursor import Cursor
+    from pgstream.statements.copy import CopyFormat
+    from pgstream.statements.cursors import OpenCursor
 
 TextRow = Sequence[str | None]
 
@@ -39,17 +41,20 @@ class Result:
     ``rows`` is a finished sequence, or an asynchronous iterator of rows for streaming results: ``server`` sends rows as
     they come and calls ``aclose()`` on it when the client cancels, closes the portal, or goes away.
     ``tag`` is the CommandComplete text; with ``{rows}`` in it the number of rows sent is filled in.
-    ``columns`` empty means: no result set.
+    ``columns`` empty means: no result set. ``binary``: rows of a binary cursor, which the simple protocol sends so.
+    ``copy``: the rows go out as COPY data in that format.
     """
 
     tag: str
     columns: Sequence[Column] = ()
     rows: Sequence[TextRow] | AsyncIterator[TextRow] = ()
+    binary: bool = False
+    copy: CopyFormat | None = None
 
 
 @dataclass(slots=True)
 class Session:
-    """A client's session context: what USE changes. ``backend_user`` is the authenticated PostgreSQL user."""
+    """A client's session context: what USE changes, and its cursors over streams."""
 
     user: str
     database: str
@@ -59,6 +64,7 @@ class Session:
     organization: str = DEFAULT_ORGANIZATION
     pool: str = "default"
     parameters: dict[str, str] = field(default_factory=dict)
+    cursors: dict[str, OpenCursor] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -66,7 +72,9 @@ class Context:
     """What a running statement may use.
 
     ``notice`` sends a NoticeResponse at once (severity NOTICE unless given). ``use_database`` moves the session's
-    backend connection; ``use_schema`` sets its search_path. ``parameters`` are the bound values of the extended
+    backend connection; ``use_schema`` sets its search_path; ``postgres`` runs one statement of PostgreSQL's in it,
+    inside the client's transaction, and gives the first value of its first row; ``run`` runs another statement, which
+    was parsed from a text, with the same parameters. ``parameters`` are the bound values of the extended
     protocol in text form (None = NULL), ``parameter_oids`` the PostgreSQL types of these.
     """
 
@@ -77,6 +85,8 @@ class Context:
     notice: Callable[..., None]
     use_database: Callable[[str], Any]
     use_schema: Callable[[str], Any]
+    postgres: Callable[[str], Awaitable[str | None]]
+    run: Callable[[str, Statement], Awaitable[Result]]
     parameters: Sequence[str | None] = ()
     parameter_oids: Sequence[int] = ()
 
@@ -86,12 +96,14 @@ class Statement:
 
     ``words``: its first words, by which it is found. ``tag``: the CommandComplete text. ``columns``: the output columns
     when they are known without a catalogue (the extended protocol asks before execution); a statement whose columns
-    depend on the catalogue overrides ``describe``.
+    depend on the catalogue overrides ``describe``. ``local``: it works on the session itself (its cursors, its
+    connection), so it runs in the process that holds that; a statement inside it runs by ``Context.run``.
     """
 
     words: ClassVar[tuple[str, ...]] = ()
     tag: ClassVar[str] = ""
     columns: ClassVar[tuple[Column, ...]] = ()
+    local: ClassVar[bool] = False
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:

@@ -39,11 +39,17 @@ class SelectStream(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
+        statement = cls.part(c)
+        c.end()
+        return statement
+
+    @classmethod
+    def part(cls, c: Cursor) -> Self:
+        """The SELECT as a part of another statement."""
         select = c.select()
         if c.peek("PARTITION", "BY"):
             raise InvalidStatement(what="PARTITION BY cannot be used in an interactive SELECT", at=c.at)
         query_with = c.query_with()
-        c.end()
         return cls(select, query_options(query_with))
 
     async def describe(self, ctx: Context) -> tuple[Column, ...]:

@@ -17,10 +17,13 @@ from pgstream.errors import NotYet, PgStreamError
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
+from pgstream.statements import cursors
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import UpdateComputePool
+from pgstream.statements.copy import CopyStream
 from pgstream.statements.create_as import CreateMaterializedViewAs
+from pgstream.statements.cursors import DeclareCursor
 from pgstream.statements.entities import UpdateEntity
 from pgstream.statements.functions import CreateFunction, DropFunction, is_named
 from pgstream.statements.indexes import CreateIndex, DropIndex
@@ -48,6 +51,7 @@ _CTE = re.compile(
 )
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s+{_NAME}\s+(?:IN\s+STORE\s|WITH\s*\()", re.I)
+_COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
 _DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW|INDEX)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
@@ -80,26 +84,6 @@ class ExplainStream(Refused):
 
     what = "EXPLAIN of a select that reads a stream"
     hint = "DESCRIBE SELECT … shows the plan."
-
-
-class DeclareStream(Refused):
-    """DECLARE of a cursor over a stream.
-
-    Refused; the SELECT itself streams.
-    """
-
-    what = "a cursor over a stream"
-    hint = "Run the SELECT itself: its rows are sent as they come, a fetch size at a time if the client sets one."
-
-
-class CopyStream(Refused):
-    """COPY from or to a stream.
-
-    Refused; a materialized view can be copied.
-    """
-
-    what = "COPY of a stream"
-    hint = "Make a materialized view of it and COPY that."
 
 
 class CreateTableAs(Refused):
@@ -162,7 +146,21 @@ def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
     return InsertInto if _from_stream(text, snapshot, session) else None
 
 
-def _over(refused: type[Refused]) -> Decide:
+def _copy(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    if not snapshot.mentions(text):
+        return None
+    named = _COPIED.match(_LITERAL.sub(" ", text))
+    if named is None:
+        return CopyStream if _from_stream(text, snapshot, session) else None
+    found = _relation(named[1], snapshot, session)
+    return CopyStream if found is not None and found.kind in _STREAMING else None
+
+
+def _cursor(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    return cursors.reader(text, words, session) if session.cursors else None
+
+
+def _over(refused: type[Statement]) -> Decide:
     def decide(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
         return refused if _from_stream(text, snapshot, session) else None
 
@@ -240,18 +238,21 @@ SHARED: dict[str, Decide] = {
     # Ours when it creates something in a store, or reads a stream; CREATE DATABASE and SCHEMA are always ours
     # (``STATEMENTS``). Tables, views of both kinds, indexes and functions of PostgreSQL's own are PostgreSQL's.
     "CREATE": _create,
-    # COPY of tables and materialized views is PostgreSQL's; a stream has no end to copy.
-    "COPY": _over(CopyStream),
-    # PostgreSQL's cursors are over what PostgreSQL can read.
-    "DECLARE": _over(DeclareStream),
+    # CLOSE, FETCH and MOVE are ours when they name a cursor that reads a stream. CLOSE ALL is PostgreSQL's.
+    "CLOSE": _cursor,
+    # COPY of tables and materialized views is PostgreSQL's.
+    "COPY": _copy,
+    "DECLARE": _over(DeclareCursor),
     # DROP TABLE, VIEW and MATERIALIZED VIEW are ours when the name is a relation of the catalogue, DROP FUNCTION when
     # a function of that name is in it, whatever its arguments.
     "DROP": _drop,
     "EXPLAIN": _over(ExplainStream),
+    "FETCH": _cursor,
     # TO ROLE and TO USER are no words of PostgreSQL's GRANT; GRANT ROLE r and GRANT OWNERSHIP neither.
     "GRANT": _grant,
     # Ours when the target or a source is a stream or a changelog. INSERT INTO ENTITY name is found before.
     "INSERT": _insert,
+    "MOVE": _cursor,
     "REVOKE": _grant,
     # Ours when it reads a stream or a changelog, whatever else it reads: the planner refuses what it cannot do.
     "SELECT": _select,

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 
 from pgstream.errors import PgStreamError, ProtocolViolation, RelayedError
+from pgstream.wire.encodings import UTF8, encode
 
 _int16 = struct.Struct(">H").pack
 _int32 = struct.Struct(">i").pack
@@ -59,6 +60,7 @@ CLOSE_COMPLETE = message(b"3")
 NO_DATA = message(b"n")
 PORTAL_SUSPENDED = message(b"s")
 EMPTY_QUERY_RESPONSE = message(b"I")
+COPY_DONE = message(b"c")
 
 
 def ready_for_query(status: int) -> bytes:
@@ -74,10 +76,15 @@ def parameter_description(oids: Sequence[int]) -> bytes:
     return message(b"t", _int16(len(oids)) + b"".join(_length(o) for o in oids))
 
 
-def row_description(columns: Sequence[tuple[str, int, int, int]], formats: Sequence[int]) -> bytes:
+def copy_out_response(binary: bool, columns: int) -> bytes:
+    form = _int16(int(binary))
+    return message(b"H", bytes((int(binary),)) + _int16(columns) + form * columns)
+
+
+def row_description(columns: Sequence[tuple[str, int, int, int]], formats: Sequence[int], codec: str = UTF8) -> bytes:
     """``columns``: name, type oid, type length (-1: varies), type modifier; ``formats`` one a column."""
     fields = (
-        name.encode() + b"\0\0\0\0\0\0\0" + struct.pack(">IhiH", oid, size, modifier, form)
+        encode(name, codec) + b"\0\0\0\0\0\0\0" + struct.pack(">IhiH", oid, size, modifier, form)
         for (name, oid, size, modifier), form in zip(columns, formats, strict=True)
     )
     return message(b"T", _int16(len(columns)) + b"".join(fields))
@@ -97,17 +104,18 @@ def data_row(values: Sequence[bytes | None]) -> bytes:
 # Errors and notices
 
 
-def _fields(*fields: tuple[str, str | None]) -> bytes:
-    return b"".join(k.encode() + v.encode() + b"\0" for k, v in fields if v) + b"\0"
+def _fields(codec: str, *fields: tuple[str, str | None]) -> bytes:
+    return b"".join(k.encode() + v.encode(codec, "replace") + b"\0" for k, v in fields if v) + b"\0"
 
 
-def error(e: PgStreamError, *, offset: int = 0, severity: str | None = None) -> bytes:
+def error(e: PgStreamError, *, offset: int = 0, severity: str | None = None, codec: str = UTF8) -> bytes:
     """An ErrorResponse. ``offset``: where the statement begins in the client's text; ``P`` counts from 1."""
     severity = severity or e.severity
     position = None if e.at is None else str(e.at + offset + 1)
     return message(
         b"E",
         _fields(
+            codec,
             ("S", severity),
             ("V", severity),
             ("C", e.sqlstate),
@@ -121,12 +129,13 @@ def error(e: PgStreamError, *, offset: int = 0, severity: str | None = None) -> 
 
 
 def notice(
-    text: str, *, severity: str = "NOTICE", code: str | None = None, detail: str | None = None, hint: str | None = None
-) -> bytes:
+    text: str, *, severity: str = "NOTICE", code: str | None = None, detail: str | None = None,
+    hint: str | None = None, codec: str = UTF8,
+) -> bytes:  # fmt: skip
     """A NoticeResponse; the code is PostgreSQL's for a warning or a plain notice unless given."""
     code = code or ("01000" if severity == "WARNING" else "00000")
     return message(
-        b"N", _fields(("S", severity), ("V", severity), ("C", code), ("M", text), ("D", detail), ("H", hint))
+        b"N", _fields(codec, ("S", severity), ("V", severity), ("C", code), ("M", text), ("D", detail), ("H", hint))
     )
 
 

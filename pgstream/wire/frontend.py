@@ -122,7 +122,7 @@ class _Reader:
         try:
             return self.raw().decode()
         except UnicodeDecodeError:
-            raise InvalidEncoding() from None
+            raise InvalidEncoding(encoding="UTF8") from None
 
     def bytes(self, n: int) -> bytes:
         if n < 0 or self.at + n > len(self.payload):
@@ -251,13 +251,24 @@ def encode_cancel(pid: int, key: bytes) -> bytes:
     return struct.pack(">IIi", 12 + len(key), _CANCEL, pid) + key
 
 
-def encode_query(text: str) -> bytes:
-    return _message(b"Q", text.encode() + b"\0")
+def encode_parse(text: bytes, name: bytes = b"") -> bytes:
+    """A statement without declared parameters."""
+    return _message(b"P", name + b"\0" + text + b"\0\0\0")
 
 
-def encode_parse(text: str) -> bytes:
-    """The unnamed statement, without declared parameters."""
-    return _message(b"P", b"\0" + text.encode() + b"\0\0\0")
+def encode_close(kind: bytes, name: bytes) -> bytes:
+    return _message(b"C", kind + name + b"\0")
+
+
+def encode_run(text: bytes, name: bytes) -> bytes:
+    """Run a statement under a name of its own: six messages, six answers.
+
+    The name is freed before too: an error skips what would have freed it after.
+    """
+    bind = _message(b"B", name + b"\0" + name + b"\0" + bytes(6))
+    free = encode_close(b"S", name)
+    run = encode_parse(text, name) + bind + _message(b"E", name + b"\0" + bytes(4)) + encode_close(b"P", name)
+    return free + run + free
 
 
 def encode_sasl_initial(mechanism: str, data: bytes) -> bytes:

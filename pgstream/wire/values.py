@@ -1,7 +1,7 @@
 """Single values between PostgreSQL's text and binary format.
 
 Owns: text to binary for columns that a client wants in binary; binary to text for bound parameters. Our rows always
-come as PostgreSQL text. psycopg's adapters do the work for types that are not a line here.
+come as PostgreSQL text.
 Must not know: messages, statements. Start reading at ``encoder`` and ``decoder``; both are asked once a column.
 """
 
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import cache
 
 from pgstream.errors import NotSupported
+from pgstream.wire import arrays, times
+from pgstream.wire.encodings import UTF8, encode
 
 Encoder = Callable[[str], bytes]
 Decoder = Callable[[bytes], str]
@@ -46,6 +48,10 @@ _ENCODERS: dict[int, Encoder] = {
     700: _packs(">f", float),
     701: _packs(">d", float),
     _BYTEA: lambda text: bytes.fromhex(text.removeprefix("\\x")),
+    1082: times.date_to_binary,
+    1114: times.timestamp_to_binary,
+    1184: times.timestamp_to_binary,
+    1700: times.numeric_to_binary,
     2950: lambda text: bytes.fromhex(text.replace("-", "")),
     _JSONB: lambda text: b"\1" + text.encode(),
     **dict.fromkeys(_TEXTS, str.encode),
@@ -59,47 +65,40 @@ _DECODERS: dict[int, Decoder] = {
     700: _unpacks(">f", _float_text),
     701: _unpacks(">d", _float_text),
     _BYTEA: lambda data: "\\x" + data.hex(),
+    1082: times.date_to_text,
+    1114: times.timestamp_to_text,
+    1184: lambda data: times.timestamp_to_text(data, "+00"),
+    1700: times.numeric_to_text,
     2950: lambda data: str(uuid.UUID(bytes=data)),
-    _JSONB: lambda data: data[1:].decode(),
-    **dict.fromkeys((_ANY_TEXT, *_TEXTS), bytes.decode),
 }
 
 
 @cache
-def encoder(oid: int) -> Encoder:
-    """Text to binary of a type. Errors: NotSupported for a type nobody can convert."""
-    return _ENCODERS.get(oid) or _converter(oid, to_binary=True)
+def encoder(oid: int, codec: str = UTF8) -> Encoder:
+    """Text to binary of a type, for a client of an encoding. Errors: NotSupported for a type nobody can convert."""
+    if oid in arrays.ELEMENTS:
+        element = arrays.ELEMENTS[oid]
+        encode_element = encoder(element, codec)
+        return lambda text: arrays.encode(text, element, encode_element)
+    found = _ENCODERS.get(oid)
+    if found is None:
+        raise NotSupported(what=f"binary format of type {oid}")
+    if codec != UTF8 and oid in _TEXTS:
+        return lambda text: encode(text, codec)
+    return (lambda text: b"\1" + encode(text, codec)) if codec != UTF8 and oid == _JSONB else found
 
 
 @cache
-def decoder(oid: int) -> Decoder:
+def decoder(oid: int, codec: str = UTF8) -> Decoder:
     """Binary to text of a type; the inverse of ``encoder``."""
-    if oid in _DECODERS:
-        return _DECODERS[oid]
-    convert = _converter(oid, to_binary=False)
-    return lambda data: convert(data).decode()
-
-
-def _converter(oid: int, *, to_binary: bool) -> Callable[[str | bytes], bytes]:
-    import psycopg  # heavy, and needed only by clients that want binary of a rarer type
-    from psycopg import pq
-    from psycopg.adapt import Transformer
-
-    source, target = (
-        (pq.Format.TEXT, pq.Format.BINARY) if to_binary else (pq.Format.BINARY, pq.Format.TEXT)
-    )  # fmt: skip
-    adapters = psycopg.adapters
-    try:
-        dumper_class = adapters.get_dumper_by_oid(oid, target)
-    except psycopg.ProgrammingError:
-        raise NotSupported(what=f"binary format of type {oid}") from None
-    transformer = Transformer()
-    load = transformer.get_loader(oid, source).load
-
-    def convert(value: str | bytes) -> bytes:
-        loaded = load(value.encode() if isinstance(value, str) else value)
-        # A list dumper learns its element's type from the first value: a new dumper each time.
-        dumped = dumper_class(type(loaded), transformer).dump(loaded)
-        return b"" if dumped is None else bytes(dumped)
-
-    return convert
+    if oid in arrays.ELEMENTS:
+        decode_element = decoder(arrays.ELEMENTS[oid], codec)
+        return lambda data: arrays.decode(data, decode_element)
+    if oid in (_ANY_TEXT, *_TEXTS):
+        return lambda data: data.decode(codec)
+    if oid == _JSONB:
+        return lambda data: data[1:].decode(codec)
+    found = _DECODERS.get(oid)
+    if found is None:
+        raise NotSupported(what=f"binary format of type {oid}")
+    return found

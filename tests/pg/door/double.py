@@ -1,8 +1,10 @@
 """A small language and catalogue for the door: the front door alone, before a real PostgreSQL.
 
 ``Door`` runs a ``Listener`` with its embedded PostgreSQL in a thread. Its statements are made for tests:
-``LIST DOORS`` (typed rows), ``COUNT TO n`` / ``COUNT FOREVER`` (rows as they come), ``CREATE DOOR``, ``ECHO $1 …``,
-``QUIET`` (no rows), ``BREAK`` (a bug), ``USE DATABASE x``, ``USE SCHEMA x``, ``WHERE AM I`` (the schema). With
+``LIST DOORS`` (typed rows), ``COUNT TO n`` / ``COUNT FOREVER`` (rows as they come), ``CREATE DOOR``, ``ECHO $1 …`` (a ✓
+without values), ``QUIET`` (no rows), ``NAP`` (asks PostgreSQL for something slow), ``BREAK`` (a bug),
+``USE DATABASE x``, ``USE SCHEMA x``, ``WHERE AM I`` (the schema), and the real
+``DECLARE c CURSOR FOR COUNT …``, ``FETCH``, ``MOVE``, ``CLOSE``, ``COPY (LIST DOORS) TO STDOUT``. With
 ``PGSTREAM_WORKERS=2`` in the environment they run at the other end of a link, as a listener process has them run.
 """
 
@@ -32,7 +34,10 @@ from pgstream.server.language import Language
 from pgstream.server.listener import Listener
 from pgstream.server.tls import open_tls
 from pgstream.sql import sniff
-from pgstream.statements.base import Column, Context, Result, Statement
+from pgstream.sql.cursor import Cursor
+from pgstream.statements.base import Column, Context, Result, Session, Statement
+from pgstream.statements.copy import CopyStream
+from pgstream.statements.cursors import CloseCursor, DeclareCursor, FetchCursor, reader
 from tests.links import Ends
 
 LIVE: set[str] = set()
@@ -97,7 +102,7 @@ class Echo(Statement):
     columns = (Column("value"),)
 
     async def execute(self, ctx: Context) -> Result:
-        return Result("ECHO {rows}", self.columns, [[p] for p in ctx.parameters])
+        return Result("ECHO {rows}", self.columns, [[p] for p in ctx.parameters or ("✓",)])
 
 
 @dataclass(frozen=True)
@@ -136,10 +141,24 @@ class Quiet(Statement):
         return Result("QUIET")
 
 
+@dataclass(frozen=True)
+class Nap(Statement):
+    words = ("NAP",)
+
+    async def execute(self, ctx: Context) -> Result:
+        LIVE.add("napping")
+        try:
+            await ctx.postgres("SELECT pg_sleep(0.3)")
+        finally:
+            LIVE.discard("napping")
+        return Result("NAP")
+
+
 KINDS: dict[str, type[Statement]] = {
     "LIST": ListDoors,
     "COUNT": Count,
     "ECHO": Echo,
+    "NAP": Nap,
     "BREAK": Break,
     "QUIET": Quiet,
     "USE": Use,
@@ -147,8 +166,42 @@ KINDS: dict[str, type[Statement]] = {
 }
 
 
-def recognize(text: str, snapshot: Snapshot, session: object) -> type[Statement] | None:
+def part(c: Cursor) -> Statement:
+    """A statement of the double inside another one."""
+    word = c.take_word()[0]
+    if word == "COUNT":
+        limit = c.integer() if c.accept("TO") else None
+        if limit is None:
+            c.expect("FOREVER")
+        return Count(limit)
+    c.expect("DOORS")
+    return ListDoors()
+
+
+class DeclareCount(DeclareCursor):
+    """DECLARE … FOR COUNT …"""
+
+    @classmethod
+    def parse(cls, c: Cursor) -> DeclareCount:
+        return cls.around(c, part)
+
+
+class CopyDoors(CopyStream):
+    """COPY (LIST DOORS) …"""
+
+    @classmethod
+    def parse(cls, c: Cursor) -> CopyDoors:
+        return cls.around(c, part)
+
+
+def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     head = sniff.head(text)
+    if head[:1] in (("FETCH",), ("MOVE",), ("CLOSE",)):
+        return reader(text, head, session) if session.cursors else None
+    if head[:1] == ("DECLARE",):
+        return DeclareCount if "COUNT" in text else None
+    if head[:1] == ("COPY",):
+        return CopyDoors if "DOORS" in text or "COUNT" in text else None
     if head[:2] == ("CREATE", "DOOR"):
         return Create
     return KINDS.get(head[0]) if head else None
@@ -157,6 +210,8 @@ def recognize(text: str, snapshot: Snapshot, session: object) -> type[Statement]
 def parse(text: str, kind: type[Statement]) -> Statement:
     if (bad := text.find("!")) >= 0:
         raise SyntaxFault(near="!", at=bad)
+    if issubclass(kind, DeclareCursor | FetchCursor | CloseCursor | CopyStream):
+        return kind.parse(Cursor(text))
     if kind is Count:
         n = re.search(r"TO (\d+)", text)
         return Count(int(n[1]) if n else None)

@@ -248,13 +248,3 @@ def test_the_schema_follows_search_path(door):
         assert schema() == "public"
     with psycopg.connect(door.url, options="-c search_path=followed") as conn:
         assert conn.execute("WHERE AM I").fetchone() == ("followed",)
-
-
-@pytest.mark.parametrize("prepare", [False, True])
-def test_another_client_encoding_is_refused(conn, prepare):
-    conn.execute("SET client_encoding TO LATIN1")
-    with pytest.raises(psycopg.errors.FeatureNotSupported, match="client_encoding LATIN1"):
-        conn.execute("LIST DOORS", prepare=prepare)
-    assert conn.execute("SELECT 'ü'").fetchone() == ("ü",)
-    conn.execute("RESET client_encoding")
-    assert conn.execute("LIST DOORS", prepare=prepare).rowcount == 2

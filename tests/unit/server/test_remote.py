@@ -112,7 +112,11 @@ class Both(Ends):
 
         notice: Callable[..., None] = lambda *args, **more: self.heard.append((args, more))  # noqa: E731
         elsewhere: Any = Elsewhere("catalogue")
-        return Context(Config(), session, elsewhere, elsewhere, notice, use_database, use_schema, parameters, (25,))
+        return Context(
+            config=Config(), session=session, catalog=elsewhere, engine=elsewhere, notice=notice,
+            use_database=use_database, use_schema=use_schema, postgres=elsewhere, run=elsewhere,
+            parameters=parameters, parameter_oids=(25,),
+        )  # fmt: skip
 
 
 async def until(probe: Callable[[], object]) -> None:
@@ -123,7 +127,8 @@ async def until(probe: Callable[[], object]) -> None:
 
 def test_every_function_of_a_context_is_known_to_the_link() -> None:
     functions = {f.name for f in dataclasses.fields(Context)} - hosted.HERE
-    assert functions == {"notice", "use_database", "use_schema"}, "is it called at once, or waited for? see hosted"
+    known = {"notice", "postgres", "run", "use_database", "use_schema"}
+    assert functions == known, "is it called at once, or waited for? see hosted"
     assert functions >= hosted.AT_ONCE
 
 

@@ -41,10 +41,11 @@ class Client:
         self.extended = SimpleNamespace(prepared={}, portals={})
         self.seen = bytearray()
         self.readies: list[int] = []
+        self.alert = False
         self.write = self.seen.extend
         self.backend = SimpleNamespace(write=self.seen.extend)
 
-    def backend_ready(self, status: int) -> None:
+    def ready(self, status: int) -> None:
         self.readies.append(status)
 
 
@@ -82,6 +83,7 @@ def requested(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
 
 async def answered(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
     client, backend = Client(), Backend()
+    client.alert = True
     backend.client = client  # type: ignore[assignment]
     for chunk in chunks:
         if not learning:

@@ -1,0 +1,65 @@
+"""The cursors over streams that a session holds, kept in step with PostgreSQL's twins of them.
+
+Owns: noticing that a transaction has ended, or that a text may have closed cursors or statements, and asking PostgreSQL
+then which are left. What is left is the same there and here.
+Must not know: how a cursor is declared or read (``statements.cursors``). Start reading at ``Cursors.saw``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pgstream.server.ask import ask
+from pgstream.server.flight import IDLE
+
+if TYPE_CHECKING:
+    from pgstream.server.session import ClientSession
+    from pgstream.statements.cursors import OpenCursor
+
+_CLOSE = ("close", "rollback", "abort", "commit", "end", "discard", "deallocate", "release")
+_LEFT = (
+    "SELECT json_build_array((SELECT json_agg(name) FROM pg_catalog.pg_cursors), "
+    "(SELECT json_agg(name) FROM pg_catalog.pg_prepared_statements))"
+)
+
+
+class Cursors:
+    """Of one session. ``doubtful``: PostgreSQL may have closed some of them."""
+
+    __slots__ = ("_client", "doubtful")
+
+    def __init__(self, client: ClientSession) -> None:
+        self._client = client
+        self.doubtful = False
+
+    @property
+    def open(self) -> dict[str, OpenCursor]:
+        return self._client.context.cursors
+
+    def saw(self, text: str) -> None:
+        """A text goes to PostgreSQL while there are cursors, or prepared statements, of ours."""
+        if text[:40].lstrip().lower().startswith(_CLOSE):
+            self.doubtful = True
+
+    def ready(self, status: int) -> None:
+        """PostgreSQL is ready: outside a transaction only cursors WITH HOLD are left, if their own has committed."""
+        if status == IDLE and self.open:
+            ended = [self.open.pop(name) for name in [n for n, c in self.open.items() if not c.hold]]
+            for cursor in ended:
+                self._client.spawn(cursor.close())
+            self.doubtful = self.doubtful or bool(self.open)
+
+    async def settle(self) -> None:
+        """Close what PostgreSQL has closed. Only while it has caught up."""
+        self.doubtful = False
+        cursors, statements = json.loads(await ask(self._client.backend, _LEFT) or "[null, null]")
+        for name in set(self.open) - set(cursors or ()):
+            await self.open.pop(name).close()
+        self._client.extended.keep(frozenset(statements or ()))
+
+    async def close_all(self) -> None:
+        """The session ends, or moves to another database."""
+        while self.open:
+            _, cursor = self.open.popitem()
+            await cursor.close()

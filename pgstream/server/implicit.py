@@ -1,0 +1,81 @@
+"""The implicit transaction of a Query of several statements: PostgreSQL's rules, where some of them are ours.
+
+PostgreSQL runs such a text as one transaction unless it holds BEGIN or COMMIT. Its pieces go to it one by one, so the
+block is opened here. A statement of ours that takes effect at once ends it first, as COMMIT would: what stands before
+it in the text is kept, and seen by it.
+
+Owns: that block, and what BEGIN, COMMIT and SAVEPOINT mean in it.
+Must not know: statements of ours. Start reading at ``Implicit.before``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pgstream.errors import NoTransactionBlock, PgStreamError
+from pgstream.server.ask import ask
+from pgstream.server.flight import FAILED, IDLE
+from pgstream.wire import backend as messages
+
+if TYPE_CHECKING:
+    from pgstream.server.session import ClientSession
+
+_NOTICE = ord("N")
+_BEGIN = ("BEGIN", "START")
+_END = ("COMMIT", "END", "ROLLBACK", "ABORT")
+_IN_PROGRESS = b"C25001\0"
+
+
+class Implicit:
+    """Of one Query. ``several``: it holds more than one statement."""
+
+    def __init__(self, client: ClientSession, *, several: bool) -> None:
+        self._client = client
+        self._several = several
+        self._open = False  # a block that the client did not begin
+        self._quiet = False  # PostgreSQL warns that the block which the client begins is there
+
+    async def before(self, words: Sequence[str]) -> None:
+        """A statement that PostgreSQL runs, or joins, is next. Errors: NoTransactionBlock."""
+        self._quiet = False
+        first = words[0] if words else ""
+        if not self._open:
+            if self._several and self._client.flight.status == IDLE and first and first not in (*_BEGIN, *_END):
+                await ask(self._client.backend, "BEGIN")
+                self._open = True
+            return
+        if first in _BEGIN:
+            self._open, self._quiet = False, True
+        elif first in ("SAVEPOINT", "RELEASE") or (first == "ROLLBACK" and "TO" in words[1:3]):
+            what = f"{first} TO SAVEPOINT" if first == "ROLLBACK" else first
+            what = "RELEASE SAVEPOINT" if first == "RELEASE" else what
+            raise NoTransactionBlock(what=what)
+        elif first in _END:
+            self._open = False
+            text, warning = "there is no transaction in progress", "WARNING"
+            self._client.write(messages.notice(text, severity=warning, code="25P01"))
+
+    def relay(self, kind: int, message: bytes) -> None:
+        """PostgreSQL's answer to a piece."""
+        if not (self._quiet and kind == _NOTICE and _IN_PROGRESS in message):
+            self._client.write(message)
+
+    async def settle(self) -> None:
+        """Commit what the text did so far. Errors: those of PostgreSQL's deferred checks."""
+        if self._open:
+            self._open = False
+            await ask(self._client.backend, "COMMIT")
+
+    async def end(self, *, failed: bool) -> None:
+        """The text has ended, or an error ended it."""
+        if not self._open:
+            return
+        self._open = False
+        if failed or self._client.flight.status == FAILED:
+            await ask(self._client.backend, "ROLLBACK")
+            return
+        try:
+            await ask(self._client.backend, "COMMIT")
+        except PgStreamError as e:
+            self._client.report(e)
