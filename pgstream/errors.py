@@ -443,6 +443,10 @@ class ReservedName(
     """CREATE with a name that PostgreSQL or pgstream needs for itself."""
 
 
+class UnacceptableSchemaName(PgStreamError, sqlstate="42939", message='unacceptable schema name "{name}"'):
+    """CREATE SCHEMA with a prefix that PostgreSQL keeps for itself, refused in its words."""
+
+
 class DuplicateColumn(PgStreamError, sqlstate="42701", message='column "{name}" specified more than once'):
     """A relation or a select has two output columns of one name."""
 

@@ -15,6 +15,7 @@ from pgstream.errors import (
     DuplicateDatabase,
     DuplicateSchema,
     ReservedName,
+    UnacceptableSchemaName,
     UndefinedDatabase,
     UndefinedSchema,
 )
@@ -61,7 +62,9 @@ async def create(session: AsyncSession, name: str, owner: str, at: int | None = 
 async def create_schema(
     session: AsyncSession, database: str, name: str, owner: str, at: int | None = None
 ) -> SchemaRecord:
-    if name in _SCHEMAS or name.startswith("pg_"):
+    if name.startswith("pg_"):
+        raise UnacceptableSchemaName(name=name, detail='The prefix "pg_" is reserved for system schemas.')
+    if name in _SCHEMAS:
         raise ReservedName(kind="schema", name=name, at=at)
     await find(session, database, at)
     if await session.get(models.SchemaRow, (database, name)):

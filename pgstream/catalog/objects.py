@@ -185,10 +185,10 @@ async def create_schema(conn: Connection, schema: str, owner: str) -> None:
         raise DuplicateSchema(name=schema) from None
 
 
-async def drop_schema(conn: Connection, schema: str) -> None:
+async def drop_schema(conn: Connection, schema: str, cascade: bool) -> None:
     """Inside the caller's transaction."""
     try:
-        await run(conn, f"DROP SCHEMA IF EXISTS {q(schema)} RESTRICT")
+        await run(conn, f"DROP SCHEMA IF EXISTS {q(schema)} {'CASCADE' if cascade else 'RESTRICT'}")
     except pg.DependentObjectsStillExist as e:
         raise DependentsExist(kind="schema", name=schema, detail=e.diag.message_detail) from None
 

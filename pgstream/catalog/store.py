@@ -205,10 +205,11 @@ class Catalog:
                 await objects.create_schema(conn, name, owner)
             return record
 
-    async def drop_schema(self, database: str, name: str, at: int | None = None) -> None:
+    async def drop_schema(self, database: str, name: str, at: int | None = None, cascade: bool = False) -> None:
+        """``cascade``: with PostgreSQL's own objects in it; relations of ours keep it in either case."""
         async with self._change() as change:
             await databases.drop_schema(change.session, database, name, at)
-            await objects.drop_schema(await change.dropping(database), name)
+            await objects.drop_schema(await change.dropping(database), name, cascade)
 
     # Relations
 

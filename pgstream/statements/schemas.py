@@ -64,9 +64,10 @@ class CreateSchema(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropSchema(Statement):
-    """DROP SCHEMA [IF EXISTS] [database_name.]schema_name;
+    """DROP SCHEMA [IF EXISTS] [database_name.]schema_name [CASCADE | RESTRICT];
 
-    Remove an empty schema. Refused while it holds a relation.
+    Remove an empty schema. Refused while it holds a relation; with CASCADE, what PostgreSQL itself keeps in it (tables,
+    types, functions) goes with it.
     """
 
     words: ClassVar = ("DROP", "SCHEMA")
@@ -75,6 +76,7 @@ class DropSchema(Statement):
 
     name: QName
     if_exists: bool
+    cascade: bool
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -83,14 +85,17 @@ class DropSchema(Statement):
         name = c.qname()
         if len(name.parts) > 2:
             raise UndefinedSchema(name=str(name), at=name.at)
+        cascade = c.accept("CASCADE")
+        if not cascade:
+            c.accept("RESTRICT")
         c.end()
-        return cls(name, if_exists)
+        return cls(name, if_exists, cascade)
 
     async def execute(self, ctx: Context) -> Result:
         if self.if_exists and not self._exists(ctx):
             return missing(ctx, self.tag, "schema", str(self.name), self.name.parts)
         database, name = places.schema(ctx, self.name)
-        await ctx.catalog.drop_schema(database, name, at=self.name.at)
+        await ctx.catalog.drop_schema(database, name, at=self.name.at, cascade=self.cascade)
         return done(self.tag, ddl("schema", _label(database, name), "DROP", [database, name]))
 
     def _exists(self, ctx: Context) -> bool:

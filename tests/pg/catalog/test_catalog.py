@@ -26,6 +26,7 @@ from pgstream.errors import (
     ObjectInUse,
     RelayedError,
     ReservedName,
+    UnacceptableSchemaName,
     UndefinedDatabase,
     UndefinedQuery,
     UndefinedRelation,
@@ -310,9 +311,11 @@ async def test_databases_and_schemas(catalog: Catalog, ask) -> None:
     for name in ("pgstream_control", "postgres", "pg_x"):
         with pytest.raises(ReservedName):
             await catalog.create_database(name, "sysadmin")
-    for name in ("pgstream_state", "pg_pgstream", "information_schema"):
+    for name in ("pgstream_state", "information_schema"):
         with pytest.raises(ReservedName):
             await catalog.create_schema("Second", name, "sysadmin")
+    with pytest.raises(UnacceptableSchemaName):
+        await catalog.create_schema("Second", "pg_pgstream", "sysadmin")
     with pytest.raises(UndefinedDatabase):
         await catalog.create_schema("no", "s", "sysadmin")
     with pytest.raises(UndefinedSchema):
@@ -321,11 +324,15 @@ async def test_databases_and_schemas(catalog: Catalog, ask) -> None:
         await catalog.drop_schema("Second", "s1")
     with pytest.raises(DependentsExist, match="database"):
         await catalog.drop_database("Second")
-    ask("DROP TABLE s1.t", database="Second")
+    await catalog.drop_schema("Second", "s1", cascade=True)
+    await catalog.create_schema("Second", "s1", "sysadmin")
+    assert ask("SELECT to_regclass('s1.t')", database="Second") == [[None]]
     await catalog.create_relation(stream(full=FullName("Second", "s1", "p")))
     with pytest.raises(DependentsExist) as e:
         await catalog.drop_database("Second")
     assert e.value.detail == 'It holds 1 relation: "Second".s1.p.'
+    with pytest.raises(DependentsExist):
+        await catalog.drop_schema("Second", "s1", cascade=True)
     await catalog.drop_relation(FullName("Second", "s1", "p"))
     await catalog.drop_schema("Second", "s1")
     assert ("Second", "s1") not in catalog.snapshot.schemas
