@@ -48,6 +48,10 @@ def _describe(node: plan.Node) -> list[str]:
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = f"{node.left_key.sql} = {node.right_key.sql}"
             return [f"IntervalJoin {node.how} {names} within {node.within_ms} ms on {keys}"]
+        case plan.TemporalJoin():
+            names = f"{node.left_alias or '(left)'}, {node.right_alias}"
+            keys = " and ".join(f"{a.sql} = {b.sql}" for a, b in node.keys)
+            return [f"TemporalJoin {node.how} {names} on {keys}"]
         case plan.Union():
             return ["UnionAll"]
 
@@ -65,6 +69,8 @@ def _keeps(node: plan.Node) -> str:
             return "the last row of each key"
         case plan.IntervalJoin():
             return f"rows of both sides for {node.within_ms} ms"
+        case plan.TemporalJoin():
+            return "versions of the right rows from the watermark on, left rows until it reaches them"
         case _:
             return ""
 
@@ -101,6 +107,8 @@ def _source(node: plan.Source) -> str:
         parts.append(f"time {node.timestamp}")
     if node.watermark:
         parts.append(f"watermark {node.lateness_ms} ms")
+        if node.idle_ms is not None:
+            parts.append(f"idle after {node.idle_ms} ms")
     if node.primary_key:
         parts.append(f"key {', '.join(node.primary_key)}")
     if node.on_bad_record != "terminate":

@@ -1,6 +1,6 @@
-"""Interval joins: two streams, equal keys, event times at most WITHIN apart.
+"""Joins: two streams by key and time apart (WITHIN), and a stream with the version of a changelog.
 
-Owns: which joins there are, the ON clause (one equality, its sides in either order), aliases and prefixes.
+Owns: which joins there are, the ON clause (equalities, their sides in either order), aliases and prefixes.
 Must not know: how sources are made, GROUP BY. Start reading at ``join``.
 """
 
@@ -10,25 +10,34 @@ from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
 from pgstream.planner import plan
-from pgstream.planner.bind import Scope, at
+from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Step, watermarked
 
+Pair = tuple[plan.Expr, plan.Expr]
+_ONE = "Join on left.column = right.column; put the rest into WHERE."
 _HOW = {"": "inner", "LEFT": "left", "FULL": "full"}
 
 
 def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope: Scope) -> tuple[Step, Scope]:
     """The join of what is built so far with one more relation. Errors: NotYet, NotSupported, InvalidStatement."""
     how = _how(node)
-    within = _within(node, left, left_scope, right, right_scope)
+    _check(node, left, left_scope, right, right_scope)
     # A chain is joined from the left: what is joined already keeps its prefixes, and gets none more.
     left_alias = "" if left_scope.joined else left_scope.items[0].alias
     right_alias = right_scope.items[0].alias
     scope = left_scope.join(right_scope, left_alias, right_alias)
-    left_key, right_key = _keys(node, left_scope, right_scope)
-    made = plan.IntervalJoin(
-        watermarked(left.node), watermarked(right.node), how, within, left_key, right_key, left_alias, right_alias
-    )
+    keys = _keys(node, left_scope, right_scope)
+    inputs = watermarked(left.node), watermarked(right.node)
+    made: plan.Node
+    if right.kind == "changelog":
+        _check_versions(node, how, keys, right)
+        made = plan.TemporalJoin(*inputs, how, keys, left_alias, right_alias)
+    else:
+        if len(keys) > 1:
+            raise NotYet(what="a join on several conditions", at=at(node.args["on"]), hint=_ONE)
+        within = int(node.this.meta["within"][0])
+        made = plan.IntervalJoin(*inputs, how, within, *keys[0], left_alias, right_alias)
     columns = tuple(c for i in scope.items for c in i.columns)
     return Step(made, columns, joined=True, stateful=True, placed=False), scope
 
@@ -48,29 +57,50 @@ def _how(node: exp.Join) -> str:
     return _HOW[side]
 
 
-def _within(node: exp.Join, left: Step, left_scope: Scope, right: Step, right_scope: Scope) -> int:
+def _check(node: exp.Join, left: Step, left_scope: Scope, right: Step, right_scope: Scope) -> None:
     for scope in (left_scope, right_scope):
         if scope.window is not None:
             raise NotYet(what="a join with a window", at=scope.window.at)
-    if not right.is_plain:
-        raise NotYet(what="a join with a changelog", at=at(node), detail="Temporal joins are planned.")
-    if not left.is_plain:
+    if left.mode != "append":
         raise NotYet(what="a join whose left side is a changelog", at=at(node))
-    if "within" not in node.this.meta:
+    versions = right.kind == "changelog"
+    if not versions and "within" not in node.this.meta:
         raise InvalidStatement(
             what="a join of two streams needs WITHIN", at=at(node),
             hint="Add WITHIN n SECONDS after the right stream, or declare it as a changelog.",
         )  # fmt: skip
+    if versions and "within" in node.this.meta:
+        raise InvalidStatement(
+            what="WITHIN is for a join of two streams", at=node.this.meta["within"][1],
+            hint="A changelog is joined as it was at the left row's event time.",
+        )  # fmt: skip
     if not node.args.get("on"):
         raise InvalidStatement(what="a join needs ON", at=at(node), hint="Write ON left.column = right.column.")
-    return int(node.this.meta["within"][0])
 
 
-def _keys(node: exp.Join, left: Scope, right: Scope) -> tuple[plan.Expr, plan.Expr]:
+def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> None:
+    """The right side of a temporal join is looked up by its whole key, which names one row at a time."""
+    if how == "full":
+        raise NotSupported(what="FULL JOIN of a stream with a changelog", at=at(node))
+    wanted, given = {Column(k, k).sql for k in right.key}, {b.sql for _, b in keys}
+    if not right.key or wanted != given:
+        listed = ", ".join(right.key) or "none"
+        raise NotSupported(
+            what="a join with a changelog on other than its primary key", at=at(node.args["on"]),
+            detail=f"Its key: {listed}.", hint="Declare its topic as a changelog with the key that is joined on.",
+        )  # fmt: skip
+
+
+def _keys(node: exp.Join, left: Scope, right: Scope) -> list[Pair]:
     condition = node.args["on"].unnest()
+    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return [_pair(p, left, right) for p in parts]
+
+
+def _pair(condition: exp.Expr, left: Scope, right: Scope) -> Pair:
+    condition = condition.unnest()
     if not isinstance(condition, exp.EQ):
-        what = "a join on several conditions" if isinstance(condition, exp.And) else "a join on other than an equality"
-        raise NotYet(what=what, at=at(condition), hint="Join on left.column = right.column; put the rest into WHERE.")
+        raise NotYet(what="a join on other than an equality", at=at(condition), hint=_ONE)
     one, two = condition.this, condition.expression
     if (sides := _sides(one, two, left, right)) is None and (sides := _sides(two, one, left, right)) is None:
         _explain(condition, left, right)

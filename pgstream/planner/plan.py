@@ -51,6 +51,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     """Read one relation. Output: its columns, then the hidden ones. Mode: append for a stream, upsert for a changelog.
 
     ``watermark``: whether a step above needs event time; the worker sets withWatermark(lateness_ms) only then.
+    ``idle_ms``: silent this long, the source no longer holds the others' event time back.
     ``on_bad_record``: terminate, ignore, or log (to ``bad_record_topic`` in ``bad_record_store``).
     """
 
@@ -67,6 +68,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     timestamp: str | None = None
     timestamp_format: str = "sql"
     lateness_ms: int = 10000
+    idle_ms: int | None = None
     starting_position: str = "latest"
     on_bad_record: str = "terminate"
     bad_record_topic: str | None = None
@@ -164,13 +166,29 @@ class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interva
     right_alias: str = ""
 
 
+class TemporalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="temporal_join"):
+    """Stream with changelog: each row of the left input meets the row that the right one had at its event time.
+
+    ``keys`` are pairs (over the unprefixed columns of each input) that name the whole key of the right one. ``how``:
+    inner or left. Output: prefixed columns of both, ``__time`` the left row's. Mode: append. State: versions of the
+    right rows from the watermark on, and left rows until the watermark has reached them.
+    """
+
+    left: Node
+    right: Node
+    how: str
+    keys: list[tuple[Expr, Expr]]
+    left_alias: str = ""
+    right_alias: str = ""
+
+
 class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
     """UNION ALL by position; the first input's names. All inputs are append."""
 
     inputs: list[Node]
 
 
-Node = Source | Filter | Project | Aggregate | Normalize | ChangeAggregate | IntervalJoin | Union
+Node = Source | Filter | Project | Aggregate | Normalize | ChangeAggregate | IntervalJoin | TemporalJoin | Union
 
 
 class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
@@ -243,7 +261,7 @@ def inputs(node: Node) -> list[Node]:
     match node:
         case Source():
             return []
-        case IntervalJoin():
+        case IntervalJoin() | TemporalJoin():
             return [node.left, node.right]
         case Union():
             return list(node.inputs)
@@ -260,7 +278,7 @@ def mode(node: Node) -> str:
             return "retract"
         case Aggregate() | ChangeAggregate():
             return "append" if node.final else "upsert"
-        case IntervalJoin() | Union():
+        case IntervalJoin() | TemporalJoin() | Union():
             return "append"
         case _:
             return mode(node.input)

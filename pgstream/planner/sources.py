@@ -68,6 +68,7 @@ def open_source(
         timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
         timestamp_format=settled.get("timestamp.format", "sql").lower(),
         lateness_ms=int(settled.get("source.allow.latency.millis", "10000")),
+        idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
         starting_position=settled.get("starting.position", "latest").lower(),
         on_bad_record=handling,
         bad_record_topic=settled.get(_ERROR + "log.topic") if handling == "log" else None,

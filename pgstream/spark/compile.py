@@ -29,6 +29,7 @@ from pgstream.planner.plan import (
     Plan,
     Project,
     Source,
+    TemporalJoin,
     Union,
     walk,
 )
@@ -86,6 +87,7 @@ class Compiler:
         self.mode, self.ttl_ms = "append", 0
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream
+        self.late = self.kernel.Kernel.counter(spark.range(0)._jdf, "late rows")
 
     def compile(self, plan: Plan) -> Compiled:
         """The whole plan, checked for what Spark can run as a stream."""
@@ -118,12 +120,16 @@ class Compiler:
                 return self.change_aggregate(node)
             case IntervalJoin():
                 return self.join(node)
+            case TemporalJoin():
+                return self.temporal_join(node)
             case Union():
                 return self.union(node)
 
     def source(self, node: Source) -> Step:
         df = self.read(node)
         if node.watermark:
+            if node.idle_ms is not None:
+                df = df.withColumn("__time", fn.col("__time").alias("__time", metadata={"pgstream.idle": node.idle_ms}))
             df = df.withWatermark("__time", f"{node.lateness_ms} milliseconds")
         return Step(df, "upsert" if node.kind == "changelog" else "append")
 
@@ -214,6 +220,39 @@ class Compiler:
             lambda: step.df.select(*names, fn.expr(key.sql).alias(f"__{mark}key"), time), step.df, [key]
         )
 
+    def temporal_join(self, node: TemporalJoin) -> Step:
+        left, right = self.node(node.left), self.node(node.right)
+        names = [f"__key_{i}" for i in range(len(node.keys))]
+        a = self.keyed(left, [k for k, _ in node.keys], names, node.left_alias)
+        b = self.keyed(right, [k for _, k in node.keys], names, node.right_alias)
+        a, b = self.alike(a, b, names)
+        present = " AND ".join(f"{n} IS NOT NULL" for n in names)
+        # What comes out of operators with state has waited for this watermark already: it is not late.
+        told = {"mode": self.mode, "how": node.how, "keys": names, "drops": not left.stateful}
+        made = self.kernel.TemporalJoin.apply(a._jdf, b.where(present)._jdf, json.dumps(told), self.late)
+        columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
+        df = DataFrame(made, self.spark)
+        return Step(timed(df.select(*[fn.col(quote_spark(c)) for c in columns], "__time")), stateful=True)
+
+    def keyed(self, step: Step, keys: Sequence[Expr], names: Sequence[str], alias: str) -> DataFrame:
+        """An input of a join: its columns prefixed, its key under the given names, its hidden columns."""
+        prefix = f"{alias}." if alias else ""
+        visible = [fn.col(quote_spark(c)).alias(prefix + c) for c in step.visible]
+        made = [fn.expr(k.sql).alias(n) for k, n in zip(keys, names, strict=True)]
+        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        return self.attempt(lambda: step.df.select(*visible, *made, *hidden), step.df, keys)
+
+    def alike(self, a: DataFrame, b: DataFrame, names: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+        """Both inputs with keys of common types: packed keys are compared as bytes."""
+        for name in names:
+            one, two = a.schema[name].dataType, b.schema[name].dataType
+            if one != two:
+                nulls = f"coalesce(cast(null as {one.simpleString()}), cast(null as {two.simpleString()}))"
+                wide = self.attempt(lambda n=nulls: self.spark.range(0).select(fn.expr(n).alias("x")), None, [])  # type: ignore[misc]
+                to = wide.schema["x"].dataType
+                a, b = a.withColumn(name, fn.col(name).cast(to)), b.withColumn(name, fn.col(name).cast(to))
+        return a, b
+
     def branch(self, step: Step, number: int, of: int) -> DataFrame:
         """An input of a union; ``__partition`` stays the name of the task that read it, now within all inputs."""
         place = f"`__partition` * {of} + {number}" if "__partition" in step.df.columns else "CAST(NULL AS INT)"
@@ -242,6 +281,12 @@ class Compiler:
                 except (AnalysisException, ParseException) as e:
                     raise Refused(_fault(e, part.at)) from None
         raise Refused(_fault(error, parts[0].at if len(parts) == 1 else None)) from None
+
+
+def timed(df: DataFrame) -> DataFrame:
+    """Out of an operator of the kernel Spark no longer knows which column is the event time."""
+    hidden = {"spark.watermarkDelayMs": 0}
+    return df.withColumn("__time", fn.col("__time").alias("__time", metadata=hidden))
 
 
 def _where(sql: str, condition: str | None) -> str:

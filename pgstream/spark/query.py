@@ -55,11 +55,12 @@ class RunningQuery:
         for name, value in self.start.settings.items():
             session.conf.set(name, value)
         reader = Sources(session, self.start.stores, self.limits)
-        compiled = Compiler(session, reader.read).compile(self.plan)
+        compiler = Compiler(session, reader.read)
+        compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:
             sink["fail_after"] = json.dumps({k: fail_after[k] for k in ("topic", "partition", "offset", "reason")})
-        self.kernel.start(compiled.step.df._jdf, reader.bad, json.dumps(sink))
+        self.kernel.start(compiled.step.df._jdf, reader.bad, compiler.late, json.dumps(sink))
 
     def again(self, chain: Sequence[Mapping[str, Any]]) -> bool:
         """After a bad record: run the same batch once more up to that record, then fail. False: let it fail now."""

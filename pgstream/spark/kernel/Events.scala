@@ -13,7 +13,7 @@ object Events {
     o.put("rows_per_s", finite(p.processedRowsPerSecond)).put("batch_ms", p.batchDuration)
     o.put("state_rows", p.stateOperators.map(_.numRowsTotal).sum)
     o.put("state_bytes", p.stateOperators.map(_.memoryUsedBytes).sum)
-    o.put("late_rows", run.lateRows)
+    o.put("late_rows", run.lateRows + run.late.value)
     o.put("bad_records", run.bad.value.longValue)
     val durations = o.putObject("durations")
     p.durationMs.forEach((k, v) => durations.put(k, v))

@@ -33,7 +33,7 @@ object Kernel {
     )
 
   /** Start a stream into the sink that `sink` describes; returns when it has been started, not when it has read. */
-  def start(df: DataFrame, bad: LongAccumulator, sink: String): Unit = {
+  def start(df: DataFrame, bad: LongAccumulator, late: LongAccumulator, sink: String): Unit = {
     val c = Json.read(sink)
     val query = c.str("query")
     val made = c.str("type") match {
@@ -42,7 +42,7 @@ object Kernel {
       case "result" => new ResultSink(sink)
     }
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
-    val run = new Run(query, c.get("attempt").asInt, made, bad)
+    val run = new Run(query, c.get("attempt").asInt, made, bad, late)
     Sinks.register(query, made)
     Watch.add(run)
     try

@@ -19,6 +19,7 @@ import org.apache.spark.sql.types.StructType
 abstract class BatchSink extends Sink {
   @volatile var rowsOut: Long = 0
   @volatile var stopping: Boolean = false
+  val idle = new IdleSources
   /** A fault to raise after the next batch: what came before a bad record has then been written. */
   @volatile var failAfter: Option[RuntimeException] = None
 
@@ -32,6 +33,7 @@ abstract class BatchSink extends Sink {
   private def run(batch: Long, data: DataFrame): Unit = {
     val execution = data.asInstanceOf[org.apache.spark.sql.classic.Dataset[_]].queryExecution
     write(batch, execution.toRdd, data.schema)
+    idle.batch(execution.executedPlan)
     failAfter.foreach(throw _)
   }
 

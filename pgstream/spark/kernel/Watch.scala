@@ -9,7 +9,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
 import org.apache.spark.util.LongAccumulator
 
 /** A query that runs, and what its progress is told with. */
-class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: LongAccumulator) {
+class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: LongAccumulator, val late: LongAccumulator) {
   @volatile var stream: StreamingQuery = _
   @volatile var progress: StreamingQueryProgress = _
   @volatile var finished = false
@@ -90,7 +90,10 @@ object Watch {
   /** Events as a JSON array; waits up to `ms` for the first. */
   def poll(ms: Long): String = {
     val now = System.currentTimeMillis()
-    active.foreach(r => if (now - r.toldAt >= 1000) tell(r))
+    active.foreach { r =>
+      if (now - r.toldAt >= 1000) tell(r)
+      if (r.stream != null) r.sink.idle.check(r.stream)
+    }
     val first = outbox.poll(ms, TimeUnit.MILLISECONDS)
     if (first == null) "[]"
     else {

@@ -205,7 +205,6 @@ SOURCE = OptionTable(
             Kind.INTEGER,
             "A source that is silent this long no longer holds the watermark back.",
             minimum=1,
-            later="Every source of a query holds its watermark back until it moves.",
         ),
         *_BAD_RECORDS,
         Option(

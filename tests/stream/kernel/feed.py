@@ -62,7 +62,7 @@ class Feed:
     """Relations whose batches Spark reads side by side."""
 
     def __init__(self, spark: SparkSession, folder: Path, relations: Sequence[Relation]) -> None:
-        self.spark, self.folder = spark, folder
+        self.spark, self.folder, self.late = spark, folder, 0
         self.relations = {r.name: r for r in relations}
         for r in relations:
             self._write(r)
@@ -94,7 +94,8 @@ class Feed:
             relations={("main", "public", n): r.record for n, r in self.relations.items()},
         )
         planned = plan_select(Cursor(sql).select(), snapshot, "main", "public", want)
-        compiled = Compiler(self.spark, self.read).compile(Plan(planned.root, ResultSink()))
+        compiler = Compiler(self.spark, self.read)
+        compiled = compiler.compile(Plan(planned.root, ResultSink()))
         folded = Folded(planned.mode, [planned.columns.index(k) for k in planned.key])
         checkpoint = self.folder / f"checkpoint{len(list(self.folder.iterdir()))}"
 
@@ -105,6 +106,7 @@ class Feed:
         writer = compiled.step.df.writeStream.foreachBatch(batch).outputMode(compiled.output_mode)
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
+        self.late = int(compiler.late.value())
         return folded.rows(), folded.added
 
 

@@ -117,6 +117,78 @@ def test_result_is_that_of_the_whole(name: str, seed: int, spark: SparkSession, 
     oracle.close()
 
 
+# A row of the stream meets what the changelog held at its event time: of PostgreSQL a LATERAL lookup in all records.
+_VALID = """(SELECT * FROM (SELECT * FROM log_{0} c WHERE c.k = s.k AND c.__time <= s.__time
+    ORDER BY c.__time DESC, c.__partition DESC, c.__offset DESC LIMIT 1) x WHERE NOT __delete) {0} ON true"""
+TEMPORAL = {
+    "inner": (
+        "SELECT s.id, s.k, c.v FROM s JOIN c ON s.k = c.k",
+        f"SELECT s.id, s.k, c.v FROM log_s s JOIN LATERAL {_VALID.format('c')}",
+    ),
+    "left, the sides exchanged": (
+        "SELECT s.id, c.v, c.g FROM s LEFT JOIN c ON c.k = s.k",
+        f"SELECT s.id, c.v, c.g FROM log_s s LEFT JOIN LATERAL {_VALID.format('c')}",
+    ),
+    "two changelogs": (
+        "SELECT s.id, c.v, d.v AS w FROM s JOIN c ON s.k = c.k LEFT JOIN d ON s.k = d.k WHERE c.v > 1",
+        f"SELECT s.id, c.v, d.v FROM log_s s JOIN LATERAL {_VALID.format('c')} "
+        f"LEFT JOIN LATERAL {_VALID.format('d')} WHERE c.v > 1",
+    ),
+    "then a group": (
+        "SELECT c.g, count(*) AS n, sum(s.id) AS ids FROM s JOIN c ON s.k = c.k GROUP BY c.g",
+        f"SELECT c.g, count(*), sum(s.id) FROM log_s s JOIN LATERAL {_VALID.format('c')} GROUP BY c.g",
+    ),
+}
+
+
+def timed_relations(seed: int) -> list[Relation]:
+    """A stream and two changelogs, out of order within the lateness bound; some rows of the stream far beyond it.
+
+    The last batch moves time on for all, so that nothing waits any more.
+    """
+    r = random.Random(seed)
+    s = Relation("s", {"k": "VARCHAR", "id": "INTEGER"})
+    logs = [Relation(n, {"k": "VARCHAR", "g": "VARCHAR", "v": "INTEGER"}, ("k",)) for n in ("c", "d")]
+    clock, offset = 1_700_000_000_000, 0
+    for number in range(6):
+        for relation in (s, *logs):
+            rows = []
+            for i in range(r.randint(1, 10)):
+                offset += 1
+                time = clock + i * 700 - r.choice([0, 0, 0, 700, 4000])
+                key = f"k{r.randint(1, 5)}"
+                if relation is s:
+                    late = number > 0 and r.random() < 0.1
+                    values = {"k": r.choice([key, key, key, None]), "id": -offset if late else offset}
+                    rows.append(Record(values, time - 900_000 if late else time, 0, offset))
+                else:
+                    gone = r.random() < 0.2
+                    values = {"k": key} | ({} if gone else {"g": r.choice("ab"), "v": r.choice([None, 1, 2, 3])})
+                    rows.append(Record(values, time, hash_of(key), offset, gone))
+            r.shuffle(rows)
+            relation.batches.append(rows)
+        clock += 8_000
+    for relation in (s, *logs):
+        relation.batches.append([Record({"k": "end", "id": 0}, clock + 10_000_000, 0, offset + 1, relation is not s)])
+    return [s, *logs]
+
+
+@pytest.mark.parametrize("name", TEMPORAL)
+def test_a_stream_meets_the_version_of_its_time(
+    name: str, seed: int, spark: SparkSession, postgres: str, tmp_path: Path
+) -> None:
+    sql, asked = TEMPORAL[name]
+    made = timed_relations(seed)
+    oracle = Oracle(postgres, made)
+    feed = Feed(spark, tmp_path, made)
+    rows, _ = feed.run(sql)
+    # Late rows are dropped, the last one waits still.
+    oracle.connection.execute("DELETE FROM log_s WHERE id <= 0")
+    assert rows == oracle.rows(asked)
+    oracle.close()
+    assert feed.late == sum(x.values["id"] < 0 for batch in made[0].batches for x in batch)
+
+
 def plain(value: object) -> object:
     """Numbers alike, whatever their type."""
     if isinstance(value, list):

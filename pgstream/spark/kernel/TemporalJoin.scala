@@ -1,0 +1,96 @@
+package org.apache.spark.sql.pgstream
+
+import scala.collection.mutable.ArrayBuffer
+
+import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.streaming._
+import org.apache.spark.util.LongAccumulator
+
+import Json.Node
+
+/** A row of the changelog from its event time on, until the next; `delete`: from then on there is none. */
+case class Version(time: Long, row: Array[Byte], place: Int, offset: Long, delete: Boolean) {
+  def before(o: Version): Boolean =
+    if (time != o.time) time < o.time else if (place != o.place) place < o.place else offset < o.offset
+}
+
+/** A row of the stream that waits until no change up to its event time can come any more. */
+case class Waiting(time: Long, row: Array[Byte])
+
+/**
+ * Stream (side 0) with changelog (side 1): each row of the stream meets the version that was valid at its event time.
+ *
+ * A row waits until the watermark, which is that of the slowest source, has reached its time. Of the versions up to the
+ * watermark only the newest is kept. `late` counts rows of the stream that come after the watermark has passed them; they
+ * are dropped (`drops`), unless they come out of another temporal join, which has released them with this watermark.
+ */
+class TemporalJoin(left: Boolean, drops: Boolean, late: LongAccumulator) extends Changes.Processor {
+  @transient private var versions: ListState[Version] = _
+  @transient private var waiting: ListState[Waiting] = _
+
+  override def init(mode: OutputMode, time: TimeMode): Unit = {
+    versions = getHandle.getListState[Version]("versions", Encoders.product[Version], TTLConfig.NONE)
+    waiting = getHandle.getListState[Waiting]("waiting", Encoders.product[Waiting], TTLConfig.NONE)
+  }
+
+  override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
+    val watermark = timers.getCurrentWatermarkInMs() * 1000
+    val fresh = new ArrayBuffer[Waiting]
+    val changes = new ArrayBuffer[Version]
+    rows.foreach { c =>
+      if (c.side == 1) changes += Version(c.time, c.row, c.place, c.offset, c.delete)
+      else if (drops && watermark > 0 && c.time <= watermark) late.add(1)
+      else fresh += Waiting(c.time, c.row)
+    }
+    settle(watermark, fresh, changes)
+  }
+
+  override def handleExpiredTimer(key: Array[Byte], timers: TimerValues, expired: ExpiredTimerInfo): Iterator[Change] =
+    settle(timers.getCurrentWatermarkInMs() * 1000, Nil, Nil)
+
+  /** Release what the watermark has reached, in event-time order; keep the rest. */
+  private def settle(watermark: Long, fresh: Iterable[Waiting], changes: Iterable[Version]): Iterator[Change] = {
+    val held = waiting.get().toArray
+    val known = (versions.get() ++ changes).toArray.sortWith(_.before(_))
+    val (ready, more) = (held ++ fresh).partition(_.time <= watermark)
+    if (ready.nonEmpty || fresh.nonEmpty) keep(more)
+    val out = ready.sortBy(_.time).map(w => w -> at(known, w.time)).collect {
+      case (w, Some(v)) => Change(v.row, w.row, 0, w.time, -1, -1L, delete = false)
+      case (w, None) if left => Change(null, w.row, 0, w.time, -1, -1L, delete = false)
+    }
+    prune(known, watermark, changes.nonEmpty)
+    out.iterator
+  }
+
+  private def at(known: Array[Version], time: Long): Option[Version] =
+    known.reverseIterator.find(_.time <= time).filterNot(_.delete)
+
+  /** One timer a key, for the earliest row that waits. */
+  private def keep(rows: Array[Waiting]): Unit = {
+    if (rows.isEmpty) waiting.clear() else waiting.put(rows)
+    val next = if (rows.isEmpty) Long.MaxValue else Math.floorDiv(rows.map(_.time).min + 999, 1000L)
+    val set = getHandle.listTimers().toArray
+    set.filter(_ != next).foreach(getHandle.deleteTimer)
+    if (rows.nonEmpty && !set.contains(next)) getHandle.registerTimer(next)
+  }
+
+  private def prune(known: Array[Version], watermark: Long, changed: Boolean): Unit = {
+    val past = known.lastIndexWhere(_.time <= watermark)
+    val from = if (past < 0) 0 else if (known(past).delete) past + 1 else past
+    if (from > 0 || changed) { if (from == known.length) versions.clear() else versions.put(known.drop(from)) }
+  }
+}
+
+object TemporalJoin {
+  /** Both inputs have columns of unlike names; `key_0` … are the names of the key's columns on either side. */
+  def apply(left: DataFrame, right: DataFrame, config: String, late: LongAccumulator): DataFrame = {
+    val c = Json.read(config)
+    val keys = c.strings("keys")
+    def kept(df: DataFrame) = org.apache.spark.sql.types.StructType(Changes.visible(df).filterNot(f => keys.contains(f.name)))
+    val (l, r) = (kept(left), kept(right))
+    val both = Changes.pack(left, keys, l.fieldNames.toSeq).union(Changes.pack(right, keys, r.fieldNames.toSeq, 1))
+    val p = new TemporalJoin(c.str("how") == "left", c.get("drops").asBoolean, late)
+    val out = Changes.run(both, p, c.str("mode"), TimeMode.EventTime())
+    Changes.unpack(out, l, placed = false, r).drop("__delete")
+  }
+}
