@@ -27,6 +27,7 @@ COPY_IN, COPY_BOTH = b"GW"
 NOTIFICATION = ord("A")
 UNASKED = frozenset(b"NAS")
 """NoticeResponse, NotificationResponse, ParameterStatus: may come at any time and belong to the client."""
+ANSWERING = ANSWERS | {DATA_ROW}
 WHOLE = frozenset((READY, STATUS))
 """Messages whose contents are read too."""
 MANY = 4096
@@ -125,7 +126,7 @@ class Backend(asyncio.Protocol):
         if pos >= end:
             self._head, self._skip = b"", pos - end
             if whole and pos == end <= shapes.LONGEST:
-                self._learn(data)
+                shapes.learn(shapes.answers, data, ANSWERING, READY)
         else:
             self._head, self._skip = data[pos:], 0
         if self.flight.waiter is not None:
@@ -143,19 +144,6 @@ class Backend(asyncio.Protocol):
         # Otherwise the client reads slowly, and its session says when to go on.
         if self.client is None or self.client.is_drained:
             self.resume_reading()
-
-    @staticmethod
-    def _learn(data: bytes) -> None:
-        """Keep the layout of a chunk that ``_scan`` walked, if the like of it can be told by its headers alone."""
-        begins, pos, kind = [], 0, 0
-        while pos < len(data):
-            kind, length = header(data, pos)
-            if kind not in ANSWERS and kind != DATA_ROW and (kind != READY or pos + length + 1 != len(data)):
-                return
-            begins.append(pos)
-            pos += length + 1
-        if kind == READY:
-            shapes.learn(shapes.answers, data, begins)
 
     def _note(self, kind: int, data: bytes | bytearray, pos: int) -> None:
         flight = self.flight

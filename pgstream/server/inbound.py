@@ -50,18 +50,19 @@ class Inbound:
         client = self._client
         flight, end, begin, pos = client.flight, len(data), 0, self._passing
         named = bool(client.extended.prepared or client.extended.portals or client.alert)
-        plain = not (pos or named or self._skipping or flight.copying)
-        if plain:
-            shape = shapes.requests.get(end)
-            if shape is not None and shape[0](data) == shape[1]:
-                flight.pending.append(SYNC)
-                flight.open = 0
-                self.waiting = b""  # of which data may consist
-                client.backend.write(data)
-                return
+        clean = not (pos or named or self._skipping or flight.copying)
+        shaped = 0  # where messages begin that may be laid out as others were: at the begin, and behind a text
         if flight.copying:
             pos = self._feed_copy(data, pos)
         while end - pos >= 5:
+            if clean and pos == shaped:
+                shape = shapes.requests.get(end - pos)
+                if shape is not None and shape[0](data[pos:] if pos else data) == shape[1]:
+                    flight.pending.append(SYNC)
+                    flight.open = 0
+                    self.waiting = b""  # of which data may consist
+                    client.backend.write(data[begin:] if begin else data)
+                    return
             kind, length = header(data, pos)
             after = pos + length + 1
             if not 4 <= length <= SMALL_LIMIT:
@@ -85,8 +86,9 @@ class Inbound:
             elif kind in (QUERY, PARSE):
                 if after > end:
                     break
-                if self._own_text(kind, data, pos, begin):
+                if not (clean and self._is_postgres(kind, data, pos, after)) and self._own_text(kind, data, pos, begin):
                     return
+                shaped = after
                 if kind == PARSE:
                     flight.open += 1
                 else:
@@ -105,24 +107,27 @@ class Inbound:
         if pos >= end:
             self._passing, self.waiting = pos - end, b""
             client.backend.write(data[begin:] if begin else data)
-            if plain and pos == end <= shapes.LONGEST:
-                self._learn(data)
+            if clean and shaped < pos == end <= shapes.LONGEST:
+                shapes.learn(shapes.requests, data[shaped:], NAMING, SYNC)
         else:
             self._passing, self.waiting = 0, data[pos:]
             self._relay(data, begin, pos)
 
-    @staticmethod
-    def _learn(data: bytes | bytearray) -> None:
-        """Keep the layout of a chunk that ``pump`` relayed, if the like of it can be told by its headers alone."""
-        begins, pos, kind = [], 0, 0
-        while pos < len(data):
-            kind, length = header(data, pos)
-            if kind not in NAMING and (kind != SYNC or pos + length + 1 != len(data)):
-                return
-            begins.append(pos)
-            pos += length + 1
-        if kind == SYNC:
-            shapes.learn(shapes.requests, data, begins)
+    def _is_postgres(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:
+        """Whether a Query or Parse is PostgreSQL's at a glance, while nothing of ours is held or awaited."""
+        client = self._client
+        if client.path.stale or client.cursors.doubtful:
+            return False
+        if kind == QUERY:
+            if client.flight.open:
+                return False
+            text = data[pos + 5 : after - 1]
+        else:
+            begin = data.find(0, pos + 5, after) + 1  # behind the statement's name
+            if not begin or (end := data.find(0, begin, after)) < 0:
+                return False
+            text = data[begin:end]
+        return client.listener.language.is_postgres(text, client.listener.snapshot)
 
     def _relay(self, data: bytes | bytearray, begin: int, end: int) -> None:
         if begin < end:

@@ -18,19 +18,24 @@ _PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """``recognize`` finds a statement's class (None: PostgreSQL's), ``split`` cuts a text, ``parse`` reads one."""
+    """``recognize`` finds a statement's class (None: PostgreSQL's), ``split`` cuts a text, ``parse`` reads one.
+
+    ``is_postgres`` may say of a text, at a glance, that it is one of PostgreSQL's that changes no setting.
+    """
 
     recognize: Callable[[str, Snapshot, Session], type[Statement] | None]
     split: Callable[[str], list[tuple[str, int]]]
     parse: Callable[[str, type[Statement]], Statement]
     head: Callable[[str], tuple[str, ...]]
+    is_postgres: Callable[[bytes | bytearray, Snapshot], bool]
 
     @classmethod
     def ours(cls) -> Language:
         from pgstream import statements
         from pgstream.sql import sniff
+        from pgstream.statements import glance
 
-        return cls(statements.recognize, sniff.split, statements.parse, sniff.head)
+        return cls(statements.recognize, sniff.split, statements.parse, sniff.head, glance.is_postgres)
 
 
 @dataclass(frozen=True, slots=True)

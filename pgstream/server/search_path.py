@@ -29,7 +29,7 @@ class SearchPath:
         self.statements: set[str] = set()
 
     def saw(self, text: str) -> bool:
-        """A text goes to PostgreSQL; whether it may change the path. Runs for every one: scans of a short string."""
+        """A text goes to PostgreSQL; whether it may change the path. Not asked of what is settled at a glance."""
         low = text[:_HEAD].lower()
         if any(change in low for change in _CHANGES):
             self.stale = self.touched = True

@@ -11,7 +11,9 @@ Must not know: what messages mean, who reads them. Start reading at ``learn``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+
+from pgstream.wire.framing import header
 
 LONGEST = 2048
 """Bytes of a chunk; longer ones have more in them than a walk costs. Bounds the number of shapes, too."""
@@ -26,8 +28,24 @@ answers: Shapes = {}
 """Of PostgreSQL: answers and rows, ended by the only ReadyForQuery."""
 
 
-def learn(shapes: Shapes, data: bytes | bytearray, begins: Sequence[int]) -> None:
-    """Keep the layout of a whole chunk, whose messages begin at ``begins``."""
+def learn(shapes: Shapes, data: bytes | bytearray, kinds: Container[int], last: int) -> None:
+    """Keep the layout of a whole chunk, if the like of it can be told by its headers alone.
+
+    That is so when it consists of messages of these ``kinds``, ended by one of the kind ``last``.
+    """
+    begins, pos = [], 0
+    while pos < len(data):
+        kind, length = header(data, pos)
+        after = pos + length + 1
+        if kind not in kinds and (kind != last or after != len(data)):
+            return
+        begins.append(pos)
+        pos = after
+    if begins and kind == last:
+        shapes[len(data)] = _shape(data, begins)
+
+
+def _shape(data: bytes | bytearray, begins: Sequence[int]) -> Shape:
     layout, at, i = ">", 0, 0
     while i < len(begins):
         begin = end = begins[i]
@@ -36,4 +54,4 @@ def learn(shapes: Shapes, data: bytes | bytearray, begins: Sequence[int]) -> Non
         layout += f"{begin - at}x{end - begin}s"
         at = end
     unpack = struct.Struct(f"{layout}{len(data) - at}x").unpack
-    shapes[len(data)] = (unpack, unpack(data))
+    return unpack, unpack(data)

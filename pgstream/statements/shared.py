@@ -2,7 +2,7 @@
 
 Owns: the one table, ``SHARED``, that decides it, and the refusals for PostgreSQL's statements over our streams.
 Must not know: how any of them is parsed or run. Called for every text that clients send: what is plainly PostgreSQL's
-must be settled by the first words, or by ``Snapshot.pattern`` finding no stream's name; sqlglot comes last.
+must be settled by the first words, or by ``Snapshot.mentions`` finding no stream's name; sqlglot comes last.
 Start reading at ``SHARED``.
 """
 

@@ -35,6 +35,7 @@ from pgstream.server.listener import Listener
 from pgstream.server.tls import open_tls
 from pgstream.sql import sniff
 from pgstream.sql.cursor import Cursor
+from pgstream.statements import glance
 from pgstream.statements.base import Column, Context, Result, Session, Statement
 from pgstream.statements.copy import CopyStream
 from pgstream.statements.cursors import CloseCursor, DeclareCursor, FetchCursor, reader
@@ -239,7 +240,7 @@ class Door:
 
     def __init__(self, config: Config, language: Language | None = None, snapshot: Snapshot | None = None) -> None:
         self.config = config
-        self._language = language or Language(recognize, sniff.split, parse, sniff.head)
+        self._language = language or Language(recognize, sniff.split, parse, sniff.head, glance.is_postgres)
         self._snapshot = snapshot
         self._ends: list[Ends] = []
         self._ready = threading.Event()

@@ -87,7 +87,9 @@ class Both(Ends):
     """The ends, and contexts for statements."""
 
     def __init__(self) -> None:
-        super().__init__(Host(Config(), "the catalogue", None, Language(None, None, lambda text, kind: kind(), None)))  # type: ignore[arg-type]
+        super().__init__(
+            Host(Config(), "the catalogue", None, Language(None, None, lambda text, kind: kind(), None, None))
+        )  # type: ignore[arg-type]
         self.heard: list[object] = []
 
     async def __aenter__(self) -> Both:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgstream.catalog.records import Snapshot
 from pgstream.server import shapes
 from pgstream.server.backend import Backend
 from pgstream.server.flight import Flight
 from pgstream.server.inbound import Inbound
+from pgstream.server.language import Language
+from pgstream.server.search_path import SearchPath
+from pgstream.statements.base import Session
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +42,24 @@ class Client:
 
     def __init__(self) -> None:
         self.flight = Flight()
-        self.extended = SimpleNamespace(prepared={}, portals={})
+        self.extended = SimpleNamespace(prepared={}, portals={}, takes_name=lambda name: False)
+        self.listener = SimpleNamespace(language=Language.ours(), snapshot=Snapshot())
+        self.context, self.path = Session("alice", "main"), SearchPath({})
+        self.cursors = SimpleNamespace(doubtful=False)
         self.seen = bytearray()
         self.readies: list[int] = []
-        self.alert = False
+        self.alert = self.held = False
         self.write = self.seen.extend
-        self.backend = SimpleNamespace(write=self.seen.extend)
+        self.backend = SimpleNamespace(write=self.seen.extend, codec="utf-8")
+
+    def begin(self, work: Coroutine[None, None, None]) -> None:
+        """A Query behind messages without Sync waits for PostgreSQL, which answers at once here."""
+        with pytest.raises(StopIteration):
+            work.send(None)
+        self.held = True
+
+    async def catch_up(self) -> bool:
+        return True
 
     def ready(self, status: int) -> None:
         self.readies.append(status)
@@ -54,7 +70,16 @@ def state(flight: Flight) -> tuple[object, ...]:
 
 
 payloads = st.sampled_from([b"", b"ab", b"\0\0\0\4", b"1234567", bytes(300)])
-sent = st.lists(st.builds(message, st.sampled_from("BDESSH"), payloads), min_size=1, max_size=6)
+texts = st.sampled_from([b"SELECT 1", b"select 22;", b"BEGIN", b"ROLLBACK TO s", b"SELECT '\xe9'", b"SET a = 1", b""])
+sent = st.lists(
+    st.one_of(
+        st.builds(message, st.sampled_from("BDESSH"), payloads),
+        st.builds(lambda text: message("P", b"\0" + text + b"\0\0\0"), texts),
+        st.builds(lambda text: message("Q", text + b"\0"), texts),
+    ),
+    min_size=1,
+    max_size=6,
+)
 seen = st.lists(
     st.one_of(
         st.builds(message, st.sampled_from("12TDCnE"), payloads),
@@ -78,6 +103,9 @@ def requested(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
             inbound.pump(inbound.waiting)
         else:
             inbound.pump(chunk)
+        while client.held:
+            client.held, rest, inbound.waiting = False, bytes(inbound.waiting), b""
+            inbound.pump(rest)
     return *state(client.flight), bytes(client.seen), bytes(inbound.waiting)
 
 
@@ -126,10 +154,12 @@ def test_a_layout_is_learnt_once_and_told_by_its_headers() -> None:
     read = message("B", b"\0one\0\0") + message("E", bytes(5)) + message("S")
     inbound.pump(read)
     assert set(shapes.requests) == {len(read)}
+    inbound.pump(message("P", b"\0SELECT 1\0\0\0") + read)
+    assert set(shapes.requests) == {len(read)}
     kept = shapes.requests[len(read)]
     inbound.pump(read.replace(b"one", b"two"))
     assert shapes.requests[len(read)] is kept
-    assert list(client.flight.pending) == [ord("S")] * 2
+    assert list(client.flight.pending) == [ord("S")] * 3
     other = message("B", b"\0") + message("E", bytes(10)) + message("S")
     assert len(other) == len(read)
     inbound.pump(other)

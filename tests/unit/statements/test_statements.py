@@ -17,7 +17,7 @@ from pgstream.errors import PgStreamError
 from pgstream.names import Name, QName
 from pgstream.properties import Given
 from pgstream.sql.select import Select
-from pgstream.statements import later, shared
+from pgstream.statements import glance, later, shared
 from pgstream.statements.base import Context, Statement
 from pgstream.statements.explained import plan_text
 from tests.datadriven import Case, cases, check
@@ -61,6 +61,7 @@ def fault(e: PgStreamError) -> str:
 
 def do_whose(text: str) -> str:
     found = statements.recognize(text, SNAPSHOT, session())
+    assert found is None or not glance.is_postgres(text.encode(), SNAPSHOT), "not PostgreSQL's, as it seemed"
     return found.__name__ if found is not None else "PostgreSQL"
 
 
