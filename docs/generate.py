@@ -12,6 +12,7 @@ from pathlib import Path
 # A checkout's own code, whichever one is installed in the environment that runs this.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from docs import tested
 from pgstream import errors, statements, stores, types
 from pgstream.config import SETTINGS
 from pgstream.planner.functions import ANY, FUNCTIONS
@@ -177,6 +178,7 @@ def pages() -> dict[str, str]:
         "functions.md": functions_page(),
         "types.md": types_page(),
         **statement_pages(),
+        "statements/coverage.md": tested.page(),
         **store_pages(),
     }
 

@@ -451,6 +451,15 @@ class DuplicateColumn(PgStreamError, sqlstate="42701", message='column "{name}" 
     """A relation or a select has two output columns of one name."""
 
 
+# Class 54 — Program Limit Exceeded
+
+
+class TooDeep(
+    PgStreamError, sqlstate="54001", message="{what} is nested too deeply", hint="Break it up into several statements."
+):
+    """A query or a type holds more levels than can be read: PostgreSQL's statement_too_complex."""
+
+
 # Class 53 — Insufficient Resources
 
 

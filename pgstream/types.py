@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pgstream.errors import InvalidStatement, NotYet
+from pgstream.errors import InvalidStatement, NotYet, TooDeep
 from pgstream.names import quote, quote_spark
 
 
@@ -118,6 +118,8 @@ class Type:
         return self._pg.oid
 
 
+DEEPEST = 100
+"""Levels of a type: more than anybody writes, and less than Python can descend."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_]\w*)|\"(?P<dq>(?:[^\"]|\"\")+)\"|`(?P<bq>(?:[^`]|``)+)`|(?P<num>\d+)|(?P<sym>[<>(),:]))"
 )
@@ -135,7 +137,7 @@ class _Reader:
             word = m["word"] or (m["dq"] or "").replace('""', '"') or (m["bq"] or "").replace("``", "`")
             self.tokens.append((word or m["num"] or m["sym"], m.lastgroup or ""))
             pos = m.end()
-        self.i = 0
+        self.i = self.depth = 0
 
     def fail(self) -> InvalidStatement:
         return InvalidStatement(
@@ -161,7 +163,12 @@ class _Reader:
         if group != "word":
             raise self.fail()
         if name.upper() in ("ARRAY", "MAP", "STRUCT"):
-            return self.nested(name.upper())
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise TooDeep(what="the type")
+            nested = self.nested(name.upper())
+            self.depth -= 1
+            return nested
         params = tuple(self.numbers())
         if self.spark:
             name = _FROM_SPARK.get(name, name)

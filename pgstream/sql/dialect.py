@@ -27,7 +27,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import SQLGLOTC_INSTALLED
 
-from pgstream.errors import ConfigurationError, NotYet, SyntaxFault
+from pgstream.errors import ConfigurationError, NotYet, SyntaxFault, TooDeep
 from pgstream.sql import properties
 from pgstream.sql.faults import fault
 from pgstream.sql.sniff import unclosed
@@ -469,7 +469,7 @@ def parse(found: Sequence[Token], text: str) -> exp.Expr:
     except Stop as stop:
         raise fault(found, stop.index, text) from None
     except RecursionError:
-        raise NotYet(what="a query nested this deeply", at=found[0].start if found else 0) from None
+        raise TooDeep(what="the query", at=found[0].start if found else 0) from None
     if tree is None:
         raise fault(found, 0, text)
     return tree

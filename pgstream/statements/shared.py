@@ -45,7 +45,7 @@ _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _FROM = re.compile(
     rf"(?:\b(?:FROM|JOIN|COPY|TABLE)\s+|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*|,\s*)(?=({_NAME}))", re.I
 )
-_OURS_WITH = re.compile(r"\bWITH\s*\(\s*'", re.I)
+_OURS_WITH = re.compile(r"\bWITH\s*\(\s*(?:[^()';]*,\s*)?'", re.I)
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
 )
