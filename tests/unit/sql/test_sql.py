@@ -116,4 +116,4 @@ def test_a_very_deep_query_is_refused_not_crashed() -> None:
     text = "SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM t"
     with pytest.raises(PgStreamError) as e:
         Cursor(text).select()
-    assert e.value.sqlstate == "0A000"
+    assert e.value.sqlstate == "54001"
