@@ -8,6 +8,7 @@ Must not know: the client's messages, statements, what we ask (``ask``). Start r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -281,7 +282,10 @@ class Backend(asyncio.Protocol):
         self.take(None)
 
     def close(self) -> None:
-        """Say goodbye and close."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Say goodbye and close; what a task that is being ended writes from now on goes nowhere."""
+        self.write = discard
+        if self._transport is None or self._transport.is_closing():
+            return
+        with contextlib.suppress(RuntimeError):  # uvloop's transport, when connecting it was canceled
             self._transport.write(frontend.TERMINATE)
             self._transport.close()

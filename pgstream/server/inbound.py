@@ -96,12 +96,21 @@ class Inbound:
             elif kind in (COPY_DONE, COPY_FAIL):
                 flight.copy_ended()
             elif kind == FUNCTION_CALL:
+                if flight.open:
+                    if after > end:
+                        break
+                    self._hold(data, begin, pos, after)
+                    client.begin(self._relay_call(bytes(data[pos:after])))
+                    return
                 flight.sent(QUERY)
             elif kind == TERMINATE:
                 self._relay(data, begin, pos)
                 self._client.end()
                 return
-            elif kind not in (COPY_DATA, FLUSH):
+            elif kind == FLUSH:
+                if length != 4:  # to PostgreSQL an error after which it skips to Sync, where no answer is due
+                    raise ProtocolViolation(what="invalid message length")
+            elif kind != COPY_DATA:
                 raise ProtocolViolation(what=f"invalid frontend message type {kind}")
             pos = after
         if pos >= end:
@@ -264,6 +273,12 @@ class Inbound:
             self._client.backend.write(message)
         else:
             self._client.eat(message)
+
+    async def _relay_call(self, message: bytes) -> None:
+        """A FunctionCall after messages without Sync."""
+        if await self._client.catch_up():
+            self._client.flight.sent(QUERY)
+            self._client.backend.write(message)
 
     async def _relay_late(self, message: bytes, **forgets: bool) -> None:
         """A Parse or Bind that takes an unnamed place from ours, unless PostgreSQL skips it after an error."""

@@ -259,9 +259,10 @@ class ClientSession(asyncio.Protocol):
             await self.listener.address.cancel(self.backend.pid, self.backend.key)
 
     def end(self, e: PgStreamError | None = None) -> None:
-        """Close, with a last word."""
+        """Close, with a last word; what is written from now on goes nowhere."""
         if e is not None:
             self.write(messages.error(e, severity="FATAL"))
+        self.write = discard
         if self._transport is not None:
             self._transport.close()
 

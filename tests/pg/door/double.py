@@ -217,8 +217,10 @@ def parse(text: str, kind: type[Statement]) -> Statement:
         n = re.search(r"TO (\d+)", text)
         return Count(int(n[1]) if n else None)
     if kind is Use:
-        _, what, name = text.rstrip("; ").split()
-        return Use(what.upper(), name)
+        words = text.rstrip("; ").split()
+        if len(words) != 3:
+            raise SyntaxFault(near="USE", at=0)
+        return Use(words[1].upper(), words[2])
     return kind()
 
 
