@@ -13,13 +13,14 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients jars check format bless docs bench clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients fuzz jars check format bless docs bench clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
 	@echo "make run      run the server on 127.0.0.1:5433"
 	@echo "make broker   run a Kafka broker on 127.0.0.1:9092, to try things out"
 	@echo "make test     all tests; by price: test-unit test-pg test-stream test-clients"
+	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make check    formatting, lint, types, imports"
 	@echo "make format   what make check asks for, where a tool can do it"
 	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
@@ -54,13 +55,16 @@ test-unit: $(READY)
 	$(PYTEST) tests/unit
 
 test-pg: jars
-	$(PYTEST) tests/pg
+	$(PYTEST) tests/pg tests/fuzz
 
 test-stream: jars
 	$(PYTEST) tests/stream
 
 test-clients: jars
 	$(PYTEST) tests/clients
+
+fuzz: $(READY)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-QUERY, SYNC, COPY_END = ord("Q"), ord("S"), ord("c")
+QUERY, SYNC, COPY_END, QUERY_COPY_END = b"QScf"
+ENDS = frozenset((COPY_END, QUERY_COPY_END))
 IDLE, BLOCK, FAILED = ord("I"), ord("T"), ord("E")
 ANSWERS = frozenset(b"123CIsnT")
 """Backend messages that end the answer to one extended-protocol message."""
@@ -19,7 +20,8 @@ ANSWERS = frozenset(b"123CIsnT")
 class Flight:
     """The account of one backend connection.
 
-    ``pending``: Query and Sync messages sent, each owed a ReadyForQuery (and ends of COPY sent ahead of its start).
+    ``pending``: Query and Sync messages sent, each owed a ReadyForQuery, and ends of COPY sent ahead of its start
+    (QUERY_COPY_END: of the Query before it, if that is a COPY at all).
     ``open``: extended-protocol messages sent since the last of them; ``answered``: answers since the last
     ReadyForQuery; ``failed``: the backend skips to the next Sync; ``copying``: it wants COPY data;
     ``waiter``: done when caught up.
@@ -47,6 +49,8 @@ class Flight:
         """CopyDone or CopyFail was relayed."""
         if self.copying:
             self.copying = False
+        elif not self.open and self.pending and self.pending[-1] in (QUERY, QUERY_COPY_END):
+            self.pending.append(QUERY_COPY_END)
         elif self.pending or self.open > self.answered:
             self.pending.append(COPY_END)
 
@@ -57,6 +61,8 @@ class Flight:
         pending = self.pending
         while pending and pending.popleft() == COPY_END:
             pass
+        while pending and pending[0] == QUERY_COPY_END:
+            pending.popleft()
         self.status = status
         self.answered = 0
         self.failed = self.copying = False
@@ -72,29 +78,35 @@ class Flight:
 
     def copy_in(self) -> None:
         """The backend asks for COPY data; Syncs sent before the end of that data are ignored by it."""
-        pending, simple = self.pending, self.simple
-        if simple and COPY_END not in pending and pending.count(QUERY) > 1:
-            # A Query that was sent ahead where COPY data should be: it is taken for an error, and ends the COPY.
-            del pending[pending.index(QUERY, 1)]
+        pending = self.pending
+        if self.simple:
+            if len(pending) > 1 and pending[1] == QUERY_COPY_END:
+                del pending[1]
+            elif pending.count(QUERY) > 1:
+                # A Query that was sent ahead where COPY data should be: it is taken for an error, and ends the COPY.
+                del pending[pending.index(QUERY, 1)]
+            else:
+                self.copying = True
             return
         if COPY_END in pending:
-            if simple:
-                pending.remove(COPY_END)
-                return
             while pending.popleft() != COPY_END:
                 pass
             return
         self.copying = True
-        if not simple:
-            pending.clear()
-            self.open = self.answered + 1
+        pending.clear()
+        self.open = self.answered + 1
+
+    def caught_up_with(self) -> None:
+        """All was answered, and no COPY is left that an end sent ahead could be of."""
+        if self.caught_up:
+            self.pending.clear()
 
     # Questions.
 
     @property
     def caught_up(self) -> bool:
         """Everything relayed has been answered, or will never be (skipped to Sync)."""
-        if self.copying or any(kind != COPY_END for kind in self.pending):
+        if self.copying or not ENDS.issuperset(self.pending):
             return False
         return self.failed or self.answered >= self.open
 

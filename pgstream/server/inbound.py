@@ -314,15 +314,16 @@ class Inbound:
             client.backend.release()
 
     def pump_copy(self) -> None:
-        """Relay COPY data that waits in the inbox."""
-        data, pos = self.waiting, 0
-        while len(data) - pos >= 5:
+        """Relay COPY data that waits, while PostgreSQL wants it; at anything else it ends the connection."""
+        data, pos, end = self.waiting, self._passing, len(self.waiting)
+        while self._client.flight.copying and end - pos >= 5:
             kind, length = header(data, pos)
-            if kind not in COPYING or len(data) - pos < length + 1:
-                break
+            check_client_header(kind, length)
             pos += length + 1
             if kind in (COPY_DONE, COPY_FAIL):
                 self._client.flight.copy_ended()
+            elif kind not in COPYING:
                 break
-        self._relay(data, 0, pos)
-        self.waiting = data[pos:]
+        begun = min(pos, end)
+        self._relay(data, 0, begun)
+        self._passing, self.waiting = pos - begun, data[begun:]

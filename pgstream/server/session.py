@@ -9,9 +9,8 @@ session starts (``startup``). Start reading at ``ClientSession.data_received``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -88,7 +87,6 @@ class ClientSession(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._full = False  # the client is not read: it sent too much ahead
-        self._copy_in = False  # a relayed piece of a mixed text may take COPY data
         self._closed = False
 
     # asyncio's side
@@ -125,11 +123,17 @@ class ClientSession(asyncio.Protocol):
                 self.end(as_error(e))
             return
         self.inbound.waiting = data
-        if self._copy_in:
-            self.inbound.pump_copy()
+        if self._attached and self.flight.copying:
+            self._pump_copy()
         elif len(data) > INBOX_LIMIT:
             self._full = True
             self.pause_reading()
+
+    def _pump_copy(self) -> None:
+        try:
+            self.inbound.pump_copy()
+        except Exception as e:  # the session's edge
+            self.end(as_error(e))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed, self.write = True, discard
@@ -311,6 +315,7 @@ class ClientSession(asyncio.Protocol):
             if flight.open:
                 self.backend.write(frontend.FLUSH)
             await asyncio.wait({flight.wait(), self.backend.closed}, return_when=asyncio.FIRST_COMPLETED)
+        flight.caught_up_with()
         return not flight.failed and not flight.copying
 
     def eat(self, message: bytes) -> None:
@@ -319,15 +324,12 @@ class ClientSession(asyncio.Protocol):
             self.flight.copying = False
             self.backend.write(message)
 
-    @contextlib.contextmanager
-    def relaying_copy(self) -> Iterator[None]:
-        """While a piece of a mixed text is PostgreSQL's: COPY data from the client may pass."""
-        self._copy_in = True
-        self.inbound.pump_copy()
-        try:
-            yield
-        finally:
-            self._copy_in = False
+    def copy_wanted(self) -> None:
+        """A piece of a mixed text is PostgreSQL's COPY: the data that has come, and that comes, passes."""
+        self._pump_copy()
+        if self._full:
+            self._full = False
+            self.resume_reading()
 
     async def use_database(self, name: str) -> None:
         """Move the session to another database: a new backend connection as the same user."""
@@ -342,6 +344,9 @@ class ClientSession(asyncio.Protocol):
         except (AuthorizationRefused, RelayedError) as e:
             e.severity = "ERROR"  # type: ignore[misc]  # fatal for the new connection, not for this session
             raise
+        if self._closed:  # the client has left, and what it had been closed, while this one was opened
+            backend.close()
+            return
         await self.cursors.close_all()
         old = self.backend
         old.client = None

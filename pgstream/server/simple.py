@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pgstream.errors import InvalidEncoding, PgStreamError
 from pgstream.server import ask, results
+from pgstream.server.backend import COPY_IN
 from pgstream.server.implicit import Implicit
 from pgstream.server.language import Piece
 from pgstream.server.run import READS, as_error
@@ -66,8 +67,7 @@ async def _answer_piece(
             piece = replace(piece, kind=client.inbound.recognize(piece.text))
         if piece.kind is None:
             await implicit.before(words)
-            with client.relaying_copy():
-                return await ask.query(client.backend, piece.text, implicit.relay)
+            return await _relay(client, implicit, piece.text)
         if words[:1] == ("DECLARE",):
             await implicit.before(words)
         elif words and words[0] not in READS:
@@ -79,6 +79,15 @@ async def _answer_piece(
         await client.fail_transaction(extended=False)
         return error
     return None
+
+
+async def _relay(client: ClientSession, implicit: Implicit, text: str) -> PgStreamError | None:
+    def each(kind: int, message: bytes) -> None:
+        implicit.relay(kind, message)
+        if kind == COPY_IN:
+            client.copy_wanted()
+
+    return await ask.query(client.backend, text, each)
 
 
 async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> None:

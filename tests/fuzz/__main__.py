@@ -36,7 +36,7 @@ def fuzz(seed: str, numbers: range, *, minutes: float = 0, every: int = 500) -> 
                 _one(rig, f"{seed}:{n}", transcripts)
                 done += 1
                 if done % SETTLE_EVERY == 0:
-                    rig.settle()
+                    _settle(rig, seed, n)
                 if done == 1000:
                     base = rig.memory()
                 if done % every == 0:
@@ -50,13 +50,23 @@ def fuzz(seed: str, numbers: range, *, minutes: float = 0, every: int = 500) -> 
         return done
 
 
+def _settle(rig: Rig, seed: str, n: int) -> None:
+    try:
+        rig.settle()
+    except Broken as e:
+        e.add_note(f"after session {n} of seed {seed}; the {SETTLE_EVERY} before it: --seed {seed} --first "
+                   f"{max(0, n - SETTLE_EVERY + 1)} --count {SETTLE_EVERY}")  # fmt: skip
+        raise
+
+
 def _one(rig: Rig, seed: str, transcripts: dict[str, list[transcript.Message]]) -> None:
     planned = plan(seed, transcripts)
     try:
         rig.run(planned, seed)
     except BaseException as e:
         given, _, number = seed.rpartition(":")
-        e.add_note(f"session {number} of seed {given}: python -m tests.fuzz --seed {given} --only {number}\n{planned}")
+        again = f"python -m tests.fuzz --seed {given} --only {number}"
+        e.add_note(f"session {number} of seed {given}: {again}\n{str(planned)[:20_000]}")
         raise
 
 
@@ -64,11 +74,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz the front door.")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="default: a new one")
     parser.add_argument("--count", type=int, default=sys.maxsize, help="sessions; default: until Ctrl-C")
+    parser.add_argument("--first", type=int, default=0, help="number of the first session")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--only", type=int, help="run one session, of this number")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
-    numbers = range(given.count) if given.only is None else range(given.only, given.only + 1)
+    numbers = range(given.first, given.first + given.count) if given.only is None else range(given.only, given.only + 1)
     try:
         print(f"{fuzz(given.seed, numbers, minutes=given.minutes)} sessions, all well")
     except KeyboardInterrupt:

@@ -196,11 +196,17 @@ class Rig:
         self._until(lambda: not double.LIVE, "streaming results")
         asked = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s"
         self._until(
-            lambda: self.superuser.execute(asked, (self.door.USER,)).fetchone() == (len(self.shapes) + 1,), "backends"
+            lambda: self.superuser.execute(asked, (self.door.USER,)).fetchone() == (len(self.shapes) + 1,),
+            "backends",
+            self._backends_shown,
         )
         if hasattr(self, "tasks"):
             self._until(lambda: self._tasks() <= self.tasks, "tasks", self._tasks_shown)
             self._until(lambda: self._descriptors() <= self.descriptors, "descriptors")
+
+    def _backends_shown(self) -> object:
+        asked = "SELECT pid, state, wait_event, query FROM pg_stat_activity WHERE usename = %s"
+        return self.superuser.execute(asked, (self.door.USER,)).fetchall()
 
     def _until(self, holds: Callable[[], bool], what: str, shown: Callable[[], object] = lambda: "") -> None:
         end = time.monotonic() + PATIENCE_S

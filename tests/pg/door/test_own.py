@@ -12,6 +12,8 @@ import psycopg
 import pytest
 from psycopg import pq
 
+from tests.pg.door.raw import SYNC, Wire, execute, frame, query
+
 FRONT = (
     "front",
     1,
@@ -99,6 +101,46 @@ def test_mixed_text_with_copy(door):
         door, "CREATE TEMP TABLE pc (a int); \nLIST DOORS \\; COPY pc FROM STDIN;\n1\n2\n\\.\nSELECT sum(a) FROM pc;"
     )
     assert "front|1" in out and out.rstrip().endswith("3")
+
+
+def _waiting_for_copy(door):
+    """A session whose mixed text has come to a COPY."""
+    wire = Wire(door.port, door.USER, door.PASSWORD)
+    wire.send(query("CREATE TEMP TABLE pc (a text)"))
+    wire.until_ready()
+    wire.send(query("LIST DOORS; COPY pc FROM STDIN; LIST DOORS"))
+    while wire.read()[0] != "G":
+        pass
+    return wire
+
+
+def test_copy_in_a_mixed_text_takes_pieces_of_any_size(door):
+    with _waiting_for_copy(door) as wire:
+        data = frame("d", b"x" * 3_000_000 + b"\n") + frame("S") + frame("d", b"y\n") + frame("c") + query("TABLE pc")
+        for at in range(0, len(data), 50_000):
+            wire.send(data[at : at + 50_000])
+        kinds = "".join(kind for kind, _ in wire.until_ready(2))
+        assert kinds == "CTDDCZTDDCZ"
+
+
+@pytest.mark.parametrize("sent", [execute(), query("SELECT 1"), b"d\0\0\0\3", b"d\xff\xff\xff\xff", b"!\0\0\0\4"])
+def test_copy_in_a_mixed_text_ends_at_what_is_no_copy_data(door, sent):
+    """As PostgreSQL: the connection is over."""
+    with _waiting_for_copy(door) as wire:
+        wire.send(sent)
+        assert b"C08P01\0" in wire.rest()
+
+
+def test_what_follows_a_mixed_text_waits_for_its_end(door):
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        wire.send(query("LIST DOORS; SELECT pg_sleep(0.1); LIST DOORS") + SYNC + query("SELECT 1") + SYNC)
+        assert "".join(kind for kind, _ in wire.until_ready(4)) == "TDDCTDCTDDCZZTDCZZ"
+
+
+def test_a_flush_that_carries_something_is_refused(door):
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        wire.send(frame("H", b"x") + query("SELECT 1"))
+        assert b"C08P01\0" in wire.rest()
 
 
 def test_error_fields(conn):

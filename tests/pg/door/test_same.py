@@ -131,6 +131,15 @@ EXTENDED: dict[str, Sequence[bytes]] = {
     "copy out": [parse("COPY (SELECT generate_series(1, 1000)) TO STDOUT") + PES],
     "unnamed and query": [parse("SELECT 1") + SYNC, query("SELECT 2"), bind() + execute() + SYNC],
     "function call": [frame("F", struct.pack(">IHHHIIH", 1598, 0, 0, 0, 0, 0, 0)[:12]), frame("F", struct.pack(">IHHH", 861, 0, 0, 0))],
+    "function call skipped": [
+        parse("selec") + frame("F", struct.pack(">IHHH", 861, 0, 0, 0)) + query("SELECT 1") + SYNC, query("LISTEN a"),
+        parse("SELECT 1") + bind() + frame("F", struct.pack(">IHHH", 861, 0, 0, 0)) + execute() + SYNC,
+    ],
+    "copy ends that end nothing": [
+        query("CREATE TEMP TABLE ce (a int)"), query("SELECT 1") + frame("c") + query("COPY ce FROM STDIN") + frame("d", b"1\n") + frame("c"),
+        parse("SELECT 1") + frame("c") + bind() + SYNC + query("COPY ce FROM STDIN") + frame("d", b"2\n") + frame("c"),
+        query("SELECT count(*) FROM ce"),
+    ],
 }  # fmt: skip
 
 

@@ -106,6 +106,43 @@ def test_copy_that_failed_before_its_end_was_sent():
     assert flight.caught_up
 
 
+def test_ends_of_a_copy_that_there_is_none():
+    """PostgreSQL ignores them: what comes later is not ended by them."""
+    flight = Flight()
+    flight.sent(QUERY)
+    flight.copy_ended()
+    flight.sent(QUERY)
+    flight.ready(IDLE)
+    flight.copy_in()
+    assert flight.copying
+    flight.copy_ended()
+    flight.ready(IDLE)
+    assert flight.caught_up
+    flight.open += 1
+    flight.copy_ended()
+    flight.answered += 1
+    assert flight.caught_up
+    flight.caught_up_with()
+    flight.sent(QUERY)
+    flight.copy_in()
+    assert flight.copying and not flight.caught_up
+
+
+def test_copy_by_query_after_messages_of_a_pipeline():
+    flight = Flight()
+    flight.sent(QUERY)
+    flight.copy_ended()  # sent ahead
+    flight.open += 3
+    flight.copy_ended()  # of the Execute
+    flight.sent(SYNC)
+    flight.copy_in()
+    assert not flight.copying
+    flight.ready(IDLE)
+    flight.answered += 2
+    flight.copy_in()
+    assert not flight.copying
+
+
 class Client:
     def __init__(self) -> None:
         self.got, self.statuses = b"", []
