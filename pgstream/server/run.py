@@ -70,6 +70,7 @@ class Runner:
     async def cancelable(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` so that a CancelRequest ends it as Canceled, and PostgreSQL's time limits hold for it."""
         task = self._running = asyncio.create_task(self._limited(work))
+        task.add_done_callback(lambda _: work.close())  # canceled before it began
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:  # the session ends
@@ -85,11 +86,7 @@ class Runner:
 
     async def _limited(self, work: Coroutine[Any, Any, T]) -> T:
         backend = self._client.backend
-        try:
-            limits = await Limits.ask(backend)
-        except BaseException:
-            work.close()
-            raise
+        limits = await Limits.ask(backend)
         awake = asyncio.ensure_future(limits.keep_awake(backend)) if limits.idle_s or limits.in_block_s else None
         limit = asyncio.timeout(limits.statement_s or None)
         try:
