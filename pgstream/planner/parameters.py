@@ -1,24 +1,28 @@
 """Bound parameters: ``$1`` in a select means the value that the client bound, as a literal of its type.
 
-Owns: the substitution before planning. A parameter without a declared type is text, as a literal in quotes is: the
-engine's analyzer converts it to what it is compared with.
+Owns: the substitution before planning, and the type of a parameter that the client declares none for: that of the
+column it is compared with, of its cast, of a LIMIT. Elsewhere it is text, as a literal in quotes is: the engine's
+analyzer converts it to what it stands beside.
 Must not know: the wire, where values come from. Start reading at ``bind``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from pgstream.errors import UndefinedParameter
+from pgstream.sql.select import fold
 
 _NAME = re.compile(r"\$([0-9]+)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "SMALLINT", 23: "INTEGER", 700: "FLOAT", 701: "DOUBLE", 1082: "DATE",
           1114: "TIMESTAMP", 1184: "TIMESTAMP_LTZ", 1700: "DECIMAL(38, 18)"}  # fmt: skip
+_CASTS = {name: oid for oid, name in _TYPES.items()} | {"INT": 23}
+_BIGINT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,35 @@ def bind(tree: exp.Expr, parameters: Sequence[Parameter]) -> exp.Expr:
         literal.meta["start"] = at
         column.replace(literal)
     return tree
+
+
+def infer(tree: exp.Expr, columns: Mapping[str, int]) -> dict[int, int]:
+    """PostgreSQL oids of parameters by number, as far as they can be told; ``columns``: the oids of columns by name.
+
+    With a query inside the query a name may mean another column: then only casts and LIMIT tell.
+    """
+    if tree.find(exp.With, exp.Subquery) is not None:
+        columns = {}
+    found: dict[int, int] = {}
+    for column in tree.find_all(exp.Column):
+        match = _is_parameter(column)
+        oid = _beside(column, columns) if match is not None else 0
+        if match is not None and oid in _TYPES:
+            found.setdefault(int(match[1]), oid)
+    return found
+
+
+def _beside(parameter: exp.Column, columns: Mapping[str, int]) -> int:
+    """The oid that a parameter's place asks for; 0 where none is told."""
+    parent = parameter.parent
+    if isinstance(parent, exp.Limit):
+        return _BIGINT
+    if isinstance(parent, exp.Cast):
+        return _CASTS.get(parent.to.sql().upper(), 0)
+    if isinstance(parent, (exp.Predicate, exp.Between, exp.In)):
+        sides = [one for one in parent.iter_expressions() if isinstance(one, exp.Column) and _is_parameter(one) is None]
+        return columns.get(fold(sides[0].this), 0) if len(sides) == 1 else 0
+    return 0
 
 
 def _is_parameter(column: exp.Column) -> re.Match[str] | None:

@@ -132,9 +132,11 @@ class Extended:
         statement = self._client.listener.language.parse(text, kind)
         count = max(parameter_count(text), len(message.oids))
         given = message.oids + (0,) * (count - len(message.oids))
+        told = statement.parameter_types(self._client.listener.snapshot, self._client.context) if 0 in given else {}
+        oids = tuple(oid or told.get(n, TEXT.oid) for n, oid in enumerate(given, 1))
         if message.name:
             await ask.claim(backend_, message.name)
-        self.prepared[message.name] = Prepared(text, statement, tuple(oid or TEXT.oid for oid in given))
+        self.prepared[message.name] = Prepared(text, statement, oids)
         self._client.write(backend.PARSE_COMPLETE)
 
     async def _bind(self, message: frontend.Bind) -> None:

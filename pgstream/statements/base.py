@@ -8,12 +8,12 @@ Start reading at ``Statement``. How to add one: ``docs/howto/add_a_statement.md`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pgstream import types
-from pgstream.catalog.records import DEFAULT_ORGANIZATION
+from pgstream.catalog.records import DEFAULT_ORGANIZATION, Snapshot
 from pgstream.config import Config
 
 if TYPE_CHECKING:
@@ -113,6 +113,10 @@ class Statement:
     async def describe(self, ctx: Context) -> tuple[Column, ...]:
         """Output columns, without running anything."""
         return self.columns
+
+    def parameter_types(self, snapshot: Snapshot, session: Session) -> Mapping[int, int]:
+        """PostgreSQL oids of parameters by number, where their place tells; the client's own declarations win."""
+        return {}
 
     async def execute(self, ctx: Context) -> Result:
         """Run it. Called once; a PgStreamError raised here reaches the client with its position."""

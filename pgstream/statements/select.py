@@ -6,18 +6,21 @@ Must not know: how it is planned or run. Manual: "SELECT".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from pgstream.catalog.records import Snapshot
 from pgstream.errors import InvalidStatement
-from pgstream.planner.parameters import Parameter
+from pgstream.planner.parameters import Parameter, infer
 from pgstream.planner.plan import ResultSink
 from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select as Query
+from pgstream.sql.select import names
 from pgstream.statements import continuous
 from pgstream.statements.answers import ROWS
-from pgstream.statements.base import Column, Context, Result, Statement
+from pgstream.statements.base import Column, Context, Result, Session, Statement
 from pgstream.statements.continuous import QueryOptions, query_options
 from pgstream.statements.explained import Explained, relation_facts
 
@@ -51,6 +54,13 @@ class SelectStream(Statement):
             raise InvalidStatement(what="PARTITION BY cannot be used in an interactive SELECT", at=c.at)
         query_with = c.query_with()
         return cls(select, query_options(query_with))
+
+    def parameter_types(self, snapshot: Snapshot, session: Session) -> Mapping[int, int]:
+        read = [snapshot.relation(name, session.database, session.schema) for name in names(self.select)]
+        columns = [(c.name, c.type.oid) for relation in read if relation is not None for c in relation.columns]
+        # A name of two types says nothing.
+        known = {name: oid for name, oid in columns if all(o == oid for n, o in columns if n == name)}
+        return infer(self.select.tree, known)
 
     async def describe(self, ctx: Context) -> tuple[Column, ...]:
         columns = await continuous.analyze(ctx, self._plan(ctx).root)

@@ -121,10 +121,10 @@ async def ours(c: Connection) -> None:
         "CREATE STREAM of_asyncpg (n BIGINT, userid VARCHAR) WITH ('store' = of_languages, 'topic' = 'of_languages', "
     )
     say("created", await c.execute(stream + "'value.format' = 'json')"))
-    text = "SELECT n, userid FROM of_asyncpg WITH ('starting.position' = 'earliest') WHERE userid <> $1 LIMIT 2"
-    say("rows", *[tuple(r) for r in await c.fetch(text, "it's")])
+    text = "SELECT n, userid FROM of_asyncpg WITH ('starting.position' = 'earliest') WHERE n > $1 LIMIT $2"
+    say("rows", *[tuple(r) for r in await c.fetch(text, 0, 2)])
     async with c.transaction():
-        say("cursor", *[tuple(r) async for r in c.cursor(text.replace("LIMIT 2", "LIMIT 1"), "a", prefetch=1)])
+        say("cursor", *[tuple(r) async for r in c.cursor(text, 1, 2, prefetch=1)])
     say("dropped", await c.execute("DROP STREAM of_asyncpg"))
     say("view", *[tuple(r) for r in await c.fetch("SELECT * FROM of_languages_counts WHERE n > $1 ORDER BY userid", 0)])
     say("missing", *await failing(c.execute("DROP STORE nope")))

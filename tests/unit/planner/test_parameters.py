@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgstream.errors import UndefinedParameter
-from pgstream.planner.parameters import Parameter, bind
+from pgstream.planner.parameters import Parameter, bind, infer
 from pgstream.sql.cursor import Cursor
 
 
@@ -56,3 +56,17 @@ def test_missing(parameters: tuple[Parameter, ...]) -> None:
     with pytest.raises(UndefinedParameter) as caught:
         bound("SELECT a FROM s WHERE a = $2", *parameters)
     assert (caught.value.sqlstate, caught.value.at, str(caught.value)) == ("42P02", 26, "there is no parameter $2")
+
+
+@pytest.mark.parametrize(
+    ("text", "oids"),
+    [
+        ("SELECT a FROM s WHERE n >= $1 AND $2 > s.n AND u <> $3 LIMIT $4", {1: 20, 2: 20, 4: 20}),
+        ("SELECT a FROM s WHERE N IN (1, $1) AND p BETWEEN $2 AND $3", {1: 20, 2: 1700, 3: 1700}),
+        ("SELECT $1::int, CAST($2 AS DOUBLE), f($3) FROM s", {1: 23, 2: 701}),
+        ("SELECT a FROM s WHERE $1 = $2 AND n = n", {}),
+        ("WITH c AS (SELECT u AS n FROM s) SELECT n FROM c WHERE n = $1 LIMIT $2", {2: 20}),
+    ],
+)
+def test_types_that_their_places_tell(text: str, oids: dict[int, int]) -> None:
+    assert infer(Cursor(text).select().tree, {"n": 20, "u": 1043, "p": 1700}) == oids
