@@ -65,8 +65,11 @@ def _demo(config: Config, args: argparse.Namespace) -> int:
     return demo.main(config, args.seconds)
 
 
-def _check(config: Config, _args: argparse.Namespace) -> int:
+def _check(config: Config, args: argparse.Namespace) -> int:
     from pgstream.embedded.check import check
+
+    if args.repair:
+        return _repair(config)
 
     findings = check(config)
     for finding in findings:
@@ -74,6 +77,29 @@ def _check(config: Config, _args: argparse.Namespace) -> int:
         if finding.fault is not None and finding.fault.hint:
             print(f"{'':24}{finding.fault.hint}")
     return 1 if any(finding.fault for finding in findings) else 0
+
+
+def _repair(config: Config) -> int:
+    """What a start does to the catalogue before clients come in, without clients."""
+    import asyncio
+
+    from pgstream.catalog.store import Catalog
+    from pgstream.embedded.postgres import open_postgres
+
+    async def repair() -> list[str]:
+        postgres = await open_postgres(config)
+        try:
+            catalog = await Catalog.open(config, postgres.url, config.data_dir)
+            await catalog.close()
+            return catalog.repaired
+        finally:
+            await postgres.stop()
+
+    repaired = asyncio.run(repair())
+    for words in repaired:
+        print(f"repaired  {words}")
+    print("ok        the catalogue and PostgreSQL agree")
+    return 0
 
 
 def _jars(config: Config, args: argparse.Namespace) -> int:
@@ -140,7 +166,8 @@ COMMANDS = {
     "check": Command(
         _check,
         "Say what would keep serve from starting. One line each; exit code 1 if anything would.",
-        "pgstream check --data-dir /var/lib/pgstream",
+        "pgstream check --data-dir /var/lib/pgstream\n"
+        "pgstream check --repair     # after a crash: make PostgreSQL what the catalogue says, as a start would",
         _ALL,
     ),
     "jars": Command(
@@ -219,6 +246,10 @@ def _add(parser: argparse.ArgumentParser, setting: Setting) -> None:
 
 def _add_own(parser: argparse.ArgumentParser, command: str) -> None:
     """The few flags that are no settings."""
+    if command == "check":
+        parser.add_argument(
+            "--repair", action="store_true", help="Compare PostgreSQL with the catalogue and repair it."
+        )
     if command == "demo":
         parser.add_argument("--seconds", type=float, metavar="N", help="End this long after the first live rows.")
     if command == "jars":

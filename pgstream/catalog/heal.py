@@ -38,28 +38,32 @@ async def _column(conn: Connection, sql: str) -> set[str]:
 
 async def heal_database(
     conn: Connection, name: str, schemas: Iterable[SchemaRecord], relations: Iterable[RelationRecord]
-) -> None:
-    """Make one database what its records say. Quick when there is nothing to do: three reads."""
+) -> list[str]:
+    """Make one database what its records say; says what it did. Quick when there is nothing to do: three reads."""
+    done: list[str] = []
     relations = list(relations)
     await upgrade(conn, relations)
     await objects.furnish_database(conn, name)
     present = await _column(conn, _SCHEMAS)
     for schema in schemas:
         if schema.name not in present:
-            log.warning("schema made again", database=name, schema=schema.name)
+            done.append(f"schema {name}.{schema.name} made again")
             await objects.ensure_schema(conn, schema.name, schema.owner)
     records = {(r.full.schema, r.full.name): r for r in relations}
     found = {(s, n): (k, words) for s, n, k, words in await (await conn.execute(_OURS.encode())).fetchall()}
-    await _drop_left_over(conn, name, records, found)
+    await _drop_left_over(conn, name, records, found, done)
     # Indexes after the tables that they are on.
     for key, record in sorted(records.items(), key=lambda r: r[1].kind == "index"):
         if key not in found:
-            log.warning("relation made again", relation=str(record.full))
+            done.append(f"{record.label} {record.full} made again")
             async with conn.transaction():
                 await objects.create_relation(conn, record)
         elif record.kind != "index" and found[key][1] != objects.comment(record):
-            log.warning("comment made again", relation=str(record.full))
+            done.append(f"comment on {record.full} made again")
             await run(conn, objects.described(record))
+    for words in done:
+        log.warning("repaired", what=words)
+    return done
 
 
 async def _drop_left_over(
@@ -67,17 +71,18 @@ async def _drop_left_over(
     name: str,
     records: dict[tuple[str, str], RelationRecord],
     found: dict[tuple[str, str], tuple[str, str | None]],
+    done: list[str],
 ) -> None:
     """``found``: PostgreSQL's kind of it and its comment, by schema and name."""
     for (schema, relation), (kind, _) in list(found.items()):
         record = records.get((schema, relation))
         if record is None or kind != objects.relkind(record):
-            log.warning("left-over relation dropped", database=name, schema=schema, relation=relation)
+            done.append(f"left-over relation {name}.{schema}.{relation} dropped")
             await run(conn, f"DROP {_WORDS[kind]} IF EXISTS {q(schema)}.{q(relation)} CASCADE")
             del found[schema, relation]
     state = {objects.staging_stem(r.id) for r in records.values()}
     for staging in await _column(conn, _TABLES):
         # s_<id>_<attempt>: the worker's staging for v_<id>.
         if staging.startswith("s_") and "v_" + staging[2:].partition("_")[0] not in state:
-            log.warning("left-over staging dropped", database=name, table=staging)
+            done.append(f"left-over staging table {staging} in {name} dropped")
             await run(conn, f"DROP TABLE {STATE}.{q(staging)} CASCADE")

@@ -112,14 +112,19 @@ async def make_database(administrator: postgres.Administrator, name: str, owner:
         await objects.guard_database(conn, name)
 
 
-async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> None:
-    """Bring every database to what the catalogue says. A database that is gone is an error, not an empty new one."""
+async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> list[str]:
+    """Bring every database to what the catalogue says; says what it did.
+
+    A database that is gone is an error, not an empty new one.
+    """
+    done: list[str] = []
     async with administrator.connect("postgres") as conn:
         rows = await conn.execute("SELECT datname, shobj_description(oid, 'pg_database') FROM pg_database")
         found: dict[str, str | None] = dict(await rows.fetchall())
         for name, comment in found.items():
             if comment == objects.DROPPED and name not in snapshot.databases:
-                log.warning("left-over database dropped", database=name)
+                done.append(f"left-over database {name} dropped")
+                log.warning("repaired", what=done[-1])
                 await postgres.run(conn, f"DROP DATABASE {quote_always(name)}")
             elif comment == objects.DROPPED:
                 await objects.create_database(conn, name)
@@ -131,7 +136,7 @@ async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> Non
             )
         async with administrator.connect(name) as conn:
             try:
-                await heal_database(
+                done += await heal_database(
                     conn,
                     name,
                     [s for s in snapshot.schemas.values() if s.database == name],
@@ -139,3 +144,4 @@ async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> Non
                 )
             except DuplicateDatabase as e:
                 raise ConfigurationError(what=e.text, detail=e.detail) from None
+    return done

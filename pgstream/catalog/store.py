@@ -78,6 +78,8 @@ class Catalog:
         self._watch: asyncio.Task[None] | None = None
         self.inventory = Inventory(self._change, self._reading, cipher)
         self.generated_password: str | None = None
+        self.repaired: list[str] = []
+        """What opening it had to repair, in sentences."""
         self.snapshot = Snapshot()
         self.spread: Callable[[Snapshot], Awaitable[None]] = _to_nobody
         """Tells other processes of this server; a change ends when they know it."""
@@ -92,7 +94,7 @@ class Catalog:
         try:
             await opening.first_database(opened.engine, administrator, config)
             await catalog.refresh()
-            await opening.heal(administrator, catalog.snapshot)
+            catalog.repaired = await opening.heal(administrator, catalog.snapshot)
             # Last, so that a start that fails half-way does not swallow the password that it generated.
             catalog.generated_password = await opening.first_user(administrator, config)
         except BaseException:

@@ -1,0 +1,179 @@
+"""The server dies at a numbered point of a change; the next start finds the whole of it or nothing, and repairs.
+
+A point is a round trip to PostgreSQL: even numbers die before it, odd ones when PostgreSQL has done what was asked and
+nobody hears of it. From the point on nothing reaches PostgreSQL any more, as when a process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgstream.catalog.records import ObjectRecord, RelationRecord, Snapshot
+from pgstream.catalog.store import Catalog
+from pgstream.names import FullName
+from tests.pg.catalog.conftest import wipe
+from tests.pg.catalog.test_catalog import query, stream, view
+
+pytestmark = pytest.mark.pg
+SEED = int(os.environ.get("PGSTREAM_TEST_SEED", "20261121"))
+POINTS = int(os.environ.get("PGSTREAM_TEST_POINTS", "1"))
+"""How many points of each change are tried in a run; another seed tries others."""
+FULL = FullName("main", "public", "counts")
+INDEX = replace(view(), full=FullName("main", "public", "by_n"), kind="index", columns=(), mode="", query=None,
+                properties={"on": "main.public.counts", "definition": "(n)"})  # fmt: skip
+SECRET = ObjectRecord("secret", "s", "GENERIC_SECRET", owner="sysadmin")
+Step = Callable[[Catalog], Awaitable[Any]]
+
+
+async def _stream(catalog: Catalog) -> None:
+    await catalog.create_relation(replace(stream(), id=""))
+
+
+async def _view(catalog: Catalog) -> None:
+    made = await catalog.create_query(query("counts"), replace(view(), id=""))
+    await catalog.set_query(made.id, intended="terminated", actual="terminated")
+
+
+async def _indexed(catalog: Catalog) -> None:
+    await _view(catalog)
+    await catalog.create_relation(replace(INDEX, id=""))
+
+
+async def _other_database(catalog: Catalog) -> None:
+    await catalog.create_database("other", "sysadmin")
+    await catalog.create_schema("other", "s", "sysadmin")
+
+
+# A change, and what has to be there before it.
+CHANGES: dict[str, tuple[Step | None, Step]] = {
+    "create_database": (None, lambda c: c.create_database("other", "sysadmin")),
+    "drop_database": (_other_database, lambda c: c.drop_database("other")),
+    "create_schema": (None, lambda c: c.create_schema("main", "s", "sysadmin")),
+    "drop_schema": (_other_database, lambda c: c.drop_schema("other", "s")),
+    "create_stream": (None, lambda c: c.create_relation(replace(stream(), id=""))),
+    "drop_stream": (_stream, lambda c: c.drop_relation(stream().full)),
+    "create_view": (None, lambda c: c.create_query(query("counts"), replace(view(), id=""))),
+    "drop_view": (_indexed, lambda c: c.drop_relation(FULL)),
+    "describe_view": (_view, lambda c: c.describe_relation(FULL, "words")),
+    "truncate_view": (_view, lambda c: c.truncate_relation(FULL)),
+    "create_index": (_view, lambda c: c.create_relation(replace(INDEX, id=""))),
+    "drop_index": (_indexed, lambda c: c.drop_relation(INDEX.full)),
+    "create_store": (None, lambda c: c.create_store("k", "kafka", {"a": "b", "p": "x"}, frozenset({"p"}), "sysadmin")),
+    "create_object": (None, lambda c: c.inventory.create(SECRET, {"secret_string": "hush"})),
+    "drop_object": (lambda c: c.inventory.create(SECRET, {"a": "x"}), lambda c: c.inventory.drop(SECRET.key)),
+    "set_default": (None, lambda c: c.inventory.set_default("admin", "o", "schema", "s")),
+}  # fmt: skip
+
+
+class Killed(BaseException):
+    """The end of the process, as far as PostgreSQL is concerned."""
+
+
+@dataclass
+class Life:
+    """Counts round trips, and ends them all at the chosen point."""
+
+    point: int = -1
+    trips: int = 0
+    dead: bool = False
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        waiting = psycopg.AsyncConnection.wait
+
+        async def wait(conn: psycopg.AsyncConnection[Any], gen: Any, **more: Any) -> Any:
+            if self.dead:
+                gen.close()
+                raise Killed()
+            trip, self.trips = self.trips, self.trips + 1
+            if 2 * trip == self.point:
+                self.dead = True
+                gen.close()
+                raise Killed()
+            answer = await waiting(conn, gen, **more)
+            if 2 * trip + 1 == self.point:
+                self.dead = True
+                raise Killed()
+            return answer
+
+        monkeypatch.setattr(psycopg.AsyncConnection, "wait", wait)
+
+    def bury(self) -> None:
+        """Close what a dead process holds open."""
+        for found in gc.get_objects():
+            if isinstance(found, psycopg.AsyncConnection):
+                found.pgconn.finish()
+
+
+def shown(snapshot: Snapshot) -> dict[str, Any]:
+    """What is there, without the ids and moments that are made anew."""
+    return {
+        "databases": sorted(snapshot.databases), "schemas": sorted(snapshot.schemas), "stores": sorted(snapshot.stores),
+        "relations": sorted((str(r.full), r.kind, r.description) for r in snapshot.relations.values()),
+        "objects": sorted(snapshot.objects), "defaults": dict(snapshot.defaults),
+    }  # fmt: skip
+
+
+def in_postgres(postgres: Any, database: str, relations: list[RelationRecord]) -> None:
+    """PostgreSQL has the relations of the catalogue, and no other of ours."""
+    with psycopg.connect(postgres.url(database)) as conn:
+        found = conn.execute(
+            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relowner = 'pgstream_worker'::regrole AND n.nspname !~ '^pg_' AND (c.relkind IN ('r', 'v')"
+            " OR c.relkind = 'i' AND NOT (SELECT indisunique FROM pg_index WHERE indexrelid = c.oid)) ORDER BY 1, 2"
+        ).fetchall()
+    assert found == sorted((r.full.schema, r.full.name) for r in relations)
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES))
+async def test_killed(name: str, catalog: Catalog, reopen: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare, change = CHANGES[name]
+    if prepare is not None:
+        await prepare(catalog)
+    # How many points there are, and what is there when nobody dies.
+    start = shown(catalog.snapshot)
+    whole = Life()
+    with monkeypatch.context() as patch:
+        whole.patch(patch)
+        await change(catalog)
+    await catalog.refresh()
+    end = shown(catalog.snapshot)
+    points = random.Random(f"{SEED} {name}").sample(range(2 * whole.trips), min(POINTS, 2 * whole.trips))
+    for point in sorted(points):
+        await catalog.close()
+        wipe(postgres)
+        catalog = await reopen()
+        if prepare is not None:
+            await prepare(catalog)
+        life = Life(point)
+        with monkeypatch.context() as patch:
+            life.patch(patch)
+            try:
+                await change(catalog)
+            except BaseException as e:
+                assert life.dead, f"point {point} of seed {SEED}: {e!r}"
+            if catalog._watch is not None:
+                catalog._watch.cancel()
+                await asyncio.gather(catalog._watch, return_exceptions=True)
+                catalog._watch = None
+        life.bury()
+        await catalog._engine.dispose(close=False)
+        catalog = await reopen()
+        where = f"point {point} of {2 * whole.trips}, seed {SEED}"
+        assert shown(catalog.snapshot) in (start, end), where
+        for database in catalog.snapshot.databases:
+            mine = [r for r in catalog.snapshot.relations.values() if r.full.database == database]
+            in_postgres(postgres, database, mine)
+        # What was cut off can be done now, unless it is done.
+        if shown(catalog.snapshot) == start:
+            await change(catalog)
+            assert shown(catalog.snapshot) == end, where
+    await catalog.close()
