@@ -113,6 +113,20 @@ class Type:
         return row.pg
 
     @property
+    def modifier(self) -> int:
+        """``pg_attribute.atttypmod`` of ``pg``: precision and scale, length, or -1."""
+        if self.name == "ARRAY":
+            return self.args[0].modifier if self.args[0].is_scalar else -1
+        if self.name == "DECIMAL":
+            precision, scale = (*self.params, 0)[:2] if self.params else (10, 0)
+            return (precision << 16 | scale) + 4
+        if self.name == "VARCHAR" and self.params:
+            return self.params[0] + 4
+        if self.name in ("TIMESTAMP", "TIMESTAMP_LTZ") and self.params and self.params[0] <= 6:
+            return self.params[0]
+        return -1
+
+    @property
     def oid(self) -> int:
         """The oid of ``pg``."""
         return self._pg.oid

@@ -19,6 +19,8 @@ Row = list[str | None]
 # Rows under way to a client, and how many it takes before the worker is told.
 WINDOW = 2000
 STEP = 500
+QUIET_S = 10.0
+"""Without a row after which who waits is told what for."""
 
 
 class ResultStream(AsyncIterator[Row]):
@@ -40,6 +42,12 @@ class ResultStream(AsyncIterator[Row]):
         self._state = "new"
         self._error: PgStreamError | None = None
         self._taken = 0
+        self._quiet: Callable[[], None] | None = None
+        self._hint: asyncio.TimerHandle | None = None
+
+    def tell_when_quiet(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` once if the first row is long in coming. Before the first row is asked for."""
+        self._quiet = tell
 
     def __aiter__(self) -> ResultStream:
         return self
@@ -57,6 +65,8 @@ class ResultStream(AsyncIterator[Row]):
                 self._send(Stop(self.query, forget=True))
                 raise StopAsyncIteration
             self._send(More(self.query, WINDOW))
+            if self._quiet is not None:
+                self._hint = asyncio.get_running_loop().call_later(QUIET_S, self._quiet)
         while not self._rows:
             if self._state == "closed":
                 raise StopAsyncIteration
@@ -85,12 +95,19 @@ class ResultStream(AsyncIterator[Row]):
 
     def _close(self) -> None:
         self._state = "closed"
+        self._stir()
         self._forget(self.query)
         self._news.set()
+
+    def _stir(self) -> None:
+        if self._hint is not None:
+            self._hint.cancel()
+            self._hint = None
 
     # What the engine tells
 
     def arrived(self, event: Rows) -> None:
+        self._stir()
         self._rows.extend(event.rows)
         self._news.set()
 
@@ -103,6 +120,7 @@ class ResultStream(AsyncIterator[Row]):
 
     def finish(self, error: PgStreamError | None) -> None:
         """No more rows come: what was buffered is still given, then the error."""
+        self._stir()
         if self._state == "open":
             self._state, self._error = "ended", error
         self._news.set()

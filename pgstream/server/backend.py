@@ -77,6 +77,7 @@ class Backend(asyncio.Protocol):
         self._taken = bytearray()  # a part of a message, not relayed
         self.asking = asyncio.Lock()
         self._held: bytearray | None = None  # notifications while an answer of ours is under way
+        self.mute: Callable[[bytes], bool] | None = None  # notices that are not for the client
 
     # asyncio's side
 
@@ -180,7 +181,7 @@ class Backend(asyncio.Protocol):
             if self.client is not None and kind in UNASKED:
                 if kind == NOTIFICATION and self._held is not None:
                     self._held += whole
-                else:
+                elif self.mute is None or not self.mute(whole):
                     self.client.write(whole)
             elif self._taker is not None:
                 self._taker(kind, whole)

@@ -30,6 +30,7 @@ from pgstream.types import TEXT
 from pgstream.wire import backend, frontend, values
 
 if TYPE_CHECKING:
+    from pgstream.server.backend import Backend
     from pgstream.server.session import ClientSession
 
 
@@ -151,7 +152,7 @@ class Extended:
             )
         await self.close_portal(message.portal)
         self._client.alert = True
-        parameters = _decode_values(message, prepared.oids, self._client.backend.codec)
+        parameters = _decode_values(message, prepared.oids, self._client.backend)
         self.portals[message.portal] = Portal(prepared, parameters, message.result_formats)
         self._client.write(backend.BIND_COMPLETE)
 
@@ -223,18 +224,22 @@ class Extended:
         return portals
 
 
-def _decode_values(message: frontend.Bind, oids: Sequence[int], codec: str) -> list[str | None]:
+def _decode_values(message: frontend.Bind, oids: Sequence[int], client: Backend) -> list[str | None]:
     """Bound values in text form."""
     out: list[str | None] = []
+    codec = client.codec
     for i, (value, oid) in enumerate(zip(message.values, oids, strict=True)):
         form = 0 if not message.formats else message.formats[0 if len(message.formats) == 1 else i]
         try:
             decode = values.decoder(oid, codec) if form else None
-            out.append(None if value is None else decode(value) if decode else value.decode(codec))
+            text = None if value is None else decode(value) if decode else value.decode(codec)
         except UnicodeDecodeError:
-            raise InvalidEncoding(encoding=codec) from None
+            raise InvalidEncoding(encoding=client.encoding) from None
         except PgStreamError:
             raise
         except (ValueError, struct.error, IndexError, ArithmeticError) as e:
             raise InvalidBinary(number=i + 1, detail=str(e)) from None
+        if text is not None and "\0" in text:
+            raise InvalidEncoding(encoding=client.encoding)  # PostgreSQL has no text with such a character
+        out.append(text)
     return out

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pgstream.errors import NoTransactionBlock, PgStreamError
-from pgstream.server.ask import ask
+from pgstream.server.ask import ask, query
+from pgstream.server.backend import Taker
 from pgstream.server.flight import FAILED, IDLE
 from pgstream.wire import backend as messages
 
 if TYPE_CHECKING:
     from pgstream.server.session import ClientSession
 
-_NOTICE = ord("N")
 _BEGIN = ("BEGIN", "START")
 _END = ("COMMIT", "END", "ROLLBACK", "ABORT")
 _IN_PROGRESS = b"C25001\0"
@@ -51,15 +51,21 @@ class Implicit:
             what = f"{first} TO SAVEPOINT" if first == "ROLLBACK" else first
             what = "RELEASE SAVEPOINT" if first == "RELEASE" else what
             raise NoTransactionBlock(what=what)
+        elif first in _END and _chains(words):
+            raise NoTransactionBlock(what=f"{'COMMIT' if first in ('COMMIT', 'END') else 'ROLLBACK'} AND CHAIN")
         elif first in _END:
             self._open = False
             text, warning = "there is no transaction in progress", "WARNING"
             self._client.write(messages.notice(text, severity=warning, code="25P01"))
 
-    def relay(self, kind: int, message: bytes) -> None:
-        """PostgreSQL's answer to a piece."""
-        if not (self._quiet and kind == _NOTICE and _IN_PROGRESS in message):
-            self._client.write(message)
+    async def run(self, text: str, each: Taker) -> PgStreamError | None:
+        """Have PostgreSQL run a piece; gives its error."""
+        client = self._client
+        client.backend.mute = (lambda message: _IN_PROGRESS in message) if self._quiet else None
+        try:
+            return await query(client.backend, text, each)
+        finally:
+            client.backend.mute = None
 
     async def settle(self) -> None:
         """Commit what the text did so far. Errors: those of PostgreSQL's deferred checks."""
@@ -79,3 +85,9 @@ class Implicit:
             await ask(self._client.backend, "COMMIT")
         except PgStreamError as e:
             self._client.report(e)
+
+
+def _chains(words: Sequence[str]) -> bool:
+    """COMMIT [WORK | TRANSACTION] AND CHAIN."""
+    rest = [word for word in words[1:] if word not in ("WORK", "TRANSACTION")]
+    return rest[:2] == ["AND", "CHAIN"]

@@ -44,7 +44,7 @@ def description(columns: Sequence[Column], forms: Sequence[int], codec: str = UT
     if not columns:
         return backend.NO_DATA
     return backend.row_description(
-        [(c.name, c.type.oid, _SIZES.get(c.type.oid, -1), -1) for c in columns], forms, codec
+        [(c.name, c.type.oid, _SIZES.get(c.type.oid, -1), c.type.modifier) for c in columns], forms, codec
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgstream.errors import InvalidEncoding, PgStreamError
-from pgstream.server import ask, results
+from pgstream.server import results
 from pgstream.server.backend import COPY_IN
 from pgstream.server.implicit import Implicit
 from pgstream.server.language import Piece
@@ -83,11 +83,11 @@ async def _answer_piece(
 
 async def _relay(client: ClientSession, implicit: Implicit, text: str) -> PgStreamError | None:
     def each(kind: int, message: bytes) -> None:
-        implicit.relay(kind, message)
+        client.write(message)
         if kind == COPY_IN:
             client.copy_wanted()
 
-    return await ask.query(client.backend, text, each)
+    return await implicit.run(text, each)
 
 
 async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import InvalidStatement
 from pgstream.planner.parameters import Parameter, infer
-from pgstream.planner.plan import ResultSink
+from pgstream.planner.plan import Plan, ResultSink, sources
 from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select as Query
@@ -70,7 +70,9 @@ class SelectStream(Statement):
         planned = self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
         plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
-        return Result(ROWS, [Column(c.name, c.type) for c in columns], ctx.engine.open_result(plan, ctx.session.pool))
+        rows = ctx.engine.open_result(plan, ctx.session.pool)
+        rows.tell_when_quiet(lambda: ctx.notice("still waiting for the first row", hint=_hint(plan)))
+        return Result(ROWS, [Column(c.name, c.type) for c in columns], rows)
 
     async def explain(self, ctx: Context) -> Explained:
         planned = self._plan(ctx)
@@ -83,3 +85,10 @@ class SelectStream(Statement):
         bound = [Parameter(v, oid) for v, oid in zip(ctx.parameters, ctx.parameter_oids, strict=True)]
         snapshot = ctx.catalog.snapshot
         return plan_select(self.select, snapshot, session.database, session.schema, "result", parameters=bound)
+
+
+def _hint(plan: Plan) -> str:
+    """What may be the reason that no row comes."""
+    if any(s.starting_position == "latest" for s in sources(plan.root)):
+        return "Only records from now on are read; those that are there with 'starting.position' = 'earliest'."
+    return "The records that there are give no row yet; a window gives its rows when it ends."

@@ -1,6 +1,6 @@
 """Client encodings: PostgreSQL's names and the Python codecs that agree with them.
 
-Owns: the one table. Encodings without a codec of Python's (EUC_TW, MULE_INTERNAL) are not in it: statements of ours are
+Owns: the one table. EUC_TW, for which Python has no codec, is not in it: statements of ours are
 refused there, PostgreSQL's pass. SQL_ASCII means no conversion: the bytes are those of the server, which are UTF-8.
 Must not know: messages. Start reading at ``CODECS``.
 """

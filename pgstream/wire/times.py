@@ -84,7 +84,7 @@ def timestamp_to_text(data: bytes, zone: str = "") -> str:
 
 def numeric_to_binary(text: str) -> bytes:
     if text in _SPECIAL:
-        return struct.pack(">hhHh", 0, 0, _SPECIAL[text], 0)
+        return struct.pack(">hhHh", 0, 0, _SPECIAL[text], 0 if text == "NaN" else 32)  # as PostgreSQL does
     m = _NUMBER.match(text)
     if m is None or not (m[2] or m[3]):
         raise ValueError(f"not a number: {text}")
@@ -115,7 +115,9 @@ def numeric_to_text(data: bytes) -> str:
     for word, special in _SPECIAL.items():
         if sign == special:
             return word
-    digits = struct.unpack_from(f">{count}h", data, 8)
+    digits = struct.unpack(f">{count}h", data[8:])
+    if any(not 0 <= d < 10_000 for d in digits):
+        raise ValueError('invalid digit in external "numeric" value')
 
     def group(n: int) -> str:
         return f"{digits[n]:04}" if 0 <= n < count else "0000"

@@ -35,6 +35,17 @@ def _unpacks(code: str, show: Callable[[float], str] = str) -> Decoder:
     return lambda data: show(unpack(data)[0])
 
 
+def _one(data: bytes) -> int:
+    (byte,) = data
+    return byte
+
+
+def _jsonb(data: bytes, codec: str) -> str:
+    if data[:1] != b"\1":
+        raise ValueError("unsupported jsonb version number")
+    return data[1:].decode(codec)
+
+
 def _float_text(value: float) -> str:
     return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), repr(value))
 
@@ -57,7 +68,7 @@ _ENCODERS: dict[int, Encoder] = {
     **dict.fromkeys(_TEXTS, str.encode),
 }
 _DECODERS: dict[int, Decoder] = {
-    16: lambda data: "t" if data != b"\0" else "f",
+    16: lambda data: "t" if _one(data) else "f",
     20: _unpacks(">q"),
     21: _unpacks(">h"),
     23: _unpacks(">i"),
@@ -97,7 +108,7 @@ def decoder(oid: int, codec: str = UTF8) -> Decoder:
     if oid in (_ANY_TEXT, *_TEXTS):
         return lambda data: data.decode(codec)
     if oid == _JSONB:
-        return lambda data: data[1:].decode(codec)
+        return lambda data: _jsonb(data, codec)
     found = _DECODERS.get(oid)
     if found is None:
         raise NotSupported(what=f"binary format of type {oid}")

@@ -143,6 +143,42 @@ def test_a_flush_that_carries_something_is_refused(door):
         assert b"C08P01\0" in wire.rest()
 
 
+def test_mixed_text_with_settings(conn):
+    """ParameterStatus comes right after SET."""
+    conn.execute("LIST DOORS; SET application_name = 'first'")
+    assert conn.info.parameter_status("application_name") == "first"
+    conn.execute("SET application_name = 'second'; LIST DOORS")
+    assert conn.info.parameter_status("application_name") == "second"
+    with pytest.raises(psycopg.errors.SyntaxError):
+        conn.execute("SET application_name = 'third'; LIST DOORS !")
+    assert conn.info.parameter_status("application_name") == "second"
+
+
+def test_notifications_wait_for_the_end_of_ours(door):
+    """PostgreSQL delivers them between statements, before ReadyForQuery."""
+    with Wire(door.port, door.USER, door.PASSWORD) as wire, psycopg.connect(door.url, autocommit=True) as other:
+        wire.send(query("LISTEN doors"))
+        wire.until_ready()
+        wire.send(query("COUNT TO 300000"))
+        assert wire.read()[0] == "T"
+        other.execute("NOTIFY doors, 'open'")
+        kinds = "".join(kind for kind, _ in wire.until_ready())
+        if "A" not in kinds:  # it was late
+            assert wire.read()[0] == "A"
+        assert kinds.lstrip("D") in ("CAZ", "CZ")
+        other.execute("NOTIFY doors, 'shut'")
+        assert wire.read()[0] == "A"
+
+
+def test_function_call(door, tmp_path):
+    """libpq's large objects use it, psql has them."""
+    given, taken = tmp_path / "given", tmp_path / "taken"
+    given.write_bytes(bytes(range(256)) * 1000)
+    out = _psql(door, f"LIST DOORS;\n\\lo_import {given}\nLIST DOORS;\n\\lo_export :LASTOID {taken}\nLIST DOORS;\n")
+    assert taken.read_bytes() == given.read_bytes(), out
+    assert out.count("front|1") == 3
+
+
 def test_error_fields(conn):
     with pytest.raises(psycopg.errors.SyntaxError) as caught:
         conn.execute("LIST ✓ !")

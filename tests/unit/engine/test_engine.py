@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pgstream.engine import compute, leftover, pool, results
+from pgstream.engine import channel, compute, leftover, pool, results
 from pgstream.errors import EngineUnavailable, NotReady, RelayedError
 from pgstream.planner.plan import VERSION
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
@@ -307,6 +307,29 @@ async def test_closing_wakes_the_reader(bench: Bench) -> None:
     with pytest.raises(StopAsyncIteration):
         await reader
     await rows.aclose()
+
+
+async def test_who_waits_long_for_the_first_row_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "QUIET_S", 0.01)
+    told: list[str] = []
+
+    async def begin(_: results.ResultStream) -> None:
+        pass
+
+    def opened(name: str) -> results.ResultStream:
+        rows = results.ResultStream(name, begin, lambda _: None, lambda _: None)
+        rows.tell_when_quiet(lambda: told.append(name))
+        return rows
+
+    slow, quick, ended = opened("slow"), opened("quick"), opened("ended")
+    readers = [asyncio.create_task(anext(rows, None)) for rows in (slow, quick, ended)]
+    await asyncio.sleep(0)
+    quick.arrived(channel.Rows("quick", [["1"]]))
+    await ended.aclose()
+    await until(lambda: told)
+    slow.arrived(channel.Rows("slow", [["1"]]))
+    assert [await reader for reader in readers] == [["1"], ["1"], None]
+    assert told == ["slow"]
 
 
 async def test_stopping_ends_results(bench: Bench) -> None:
