@@ -119,6 +119,9 @@ class Compiler:
             return Typed(text, types.INTEGER if int(text) < 2**31 else types.BIGINT)
         return Typed(text, Type("DOUBLE" if "e" in text.lower() else "DECIMAL"))
 
+    def on_hexstring(self, node: exp.Expr) -> Typed:
+        return Typed(f"X'{node.this}'", Type("BYTES"))
+
     def on_null(self, node: exp.Expr) -> Typed:
         return Typed("null")
 

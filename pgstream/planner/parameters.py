@@ -14,15 +14,19 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pgstream.errors import UndefinedParameter
+from pgstream import types
+from pgstream.errors import InvalidText, NotYet, UndefinedParameter
 from pgstream.sql.select import fold
 
 _NAME = re.compile(r"\$([0-9]+)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "SMALLINT", 23: "INTEGER", 700: "FLOAT", 701: "DOUBLE", 1082: "DATE",
-          1114: "TIMESTAMP", 1184: "TIMESTAMP_LTZ", 1700: "DECIMAL(38, 18)"}  # fmt: skip
+          1114: "TIMESTAMP", 1184: "TIMESTAMP_LTZ", 1700: "DECIMAL(38, 18)", 17: "BYTES"}  # fmt: skip
 _CASTS = {name: oid for oid, name in _TYPES.items()} | {"INT": 23}
 _BIGINT = 20
+_BYTEA = 17
+_ARRAYS = frozenset(row.array_oid for row in (*types.TABLE.values(), types.JSONB))
+_ESCAPED = re.compile(rb"\\(\\|[0-3][0-7]{2})|\\")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ def bind(tree: exp.Expr, parameters: Sequence[Parameter]) -> exp.Expr:
         if isinstance(column.parent, exp.Limit) and parameter.value is None:
             column.parent.pop()  # PostgreSQL: LIMIT NULL is no limit
             continue
-        literal = _literal(parameter, count=isinstance(column.parent, exp.Limit))
+        literal = _literal(parameter, isinstance(column.parent, exp.Limit), at)
         literal.meta["start"] = at
         column.replace(literal)
     return tree
@@ -92,8 +96,12 @@ def _is_parameter(column: exp.Column) -> re.Match[str] | None:
     return _NAME.fullmatch(str(name.this))
 
 
-def _literal(parameter: Parameter, count: bool) -> exp.Expr:
+def _literal(parameter: Parameter, count: bool, at: int | None) -> exp.Expr:
     value, type_ = parameter.value, _TYPES.get(parameter.oid, "VARCHAR")
+    if parameter.oid in _ARRAYS:
+        raise NotYet(what="a bound array", at=at, hint="Bind its elements one by one: IN ($1, $2).")
+    if value is not None and parameter.oid == _BYTEA:
+        return exp.HexString(this=_bytes(value).hex())
     if count and value is not None and value.isdigit():
         return exp.Literal.number(value)
     if value is not None and type_.startswith("DECIMAL") and _NUMBER.fullmatch(value):
@@ -103,3 +111,19 @@ def _literal(parameter: Parameter, count: bool) -> exp.Expr:
     if type_ == "VARCHAR" and value is not None:
         return inner
     return exp.Cast(this=inner, to=exp.Var(this=type_))
+
+
+def _bytes(text: str) -> bytes:
+    """A bytea in text form: hex, or PostgreSQL's older escapes. Errors: InvalidText."""
+    try:
+        if text.startswith("\\x"):
+            return bytes.fromhex(text[2:])
+        return _ESCAPED.sub(_unescape, text.encode())
+    except ValueError:
+        raise InvalidText(type="bytea") from None
+
+
+def _unescape(m: re.Match[bytes]) -> bytes:
+    if m[1] is None:
+        raise ValueError
+    return b"\\" if m[1] == b"\\" else bytes([int(m[1], 8)])

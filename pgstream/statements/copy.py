@@ -8,14 +8,15 @@ Must not know: how a format looks on the wire (``server.copy_out``). Start readi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from pgstream.catalog.records import Snapshot
 from pgstream.errors import CannotCopy, NotSupported
 from pgstream.names import quote_always
 from pgstream.sql.cursor import Cursor
-from pgstream.statements.base import Column, Context, Result, Statement
+from pgstream.statements.base import Column, Context, Result, Session, Statement
 from pgstream.statements.select import SelectStream
 
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.S)
@@ -84,6 +85,9 @@ class CopyStream(Statement):
         options = c.text[begin : c.at]
         c.end()
         return cls(text, inner, options, found)
+
+    def parameter_types(self, snapshot: Snapshot, session: Session) -> Mapping[int, int]:
+        return self.select.parameter_types(snapshot, session)
 
     async def execute(self, ctx: Context) -> Result:
         result = await ctx.run(self.text, self.select)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from pgstream.catalog.records import Snapshot
 from pgstream.errors import ForwardOnly, NotSupported, PgStreamError, UndefinedCursor
 from pgstream.names import quote_always, quote_literal
 from pgstream.sql.cursor import Cursor
@@ -137,6 +138,9 @@ class DeclareCursor(Statement):
         # Blanks instead of the words, so that positions stay those of the client's text.
         text, head = " " * c.at + c.text[c.at :], c.text[: c.at]
         return cls(text, head, name, binary, hold, select(c))
+
+    def parameter_types(self, snapshot: Snapshot, session: Session) -> Mapping[int, int]:
+        return self.select.parameter_types(snapshot, session)
 
     async def execute(self, ctx: Context) -> Result:
         result = await ctx.run(self.text, self.select)

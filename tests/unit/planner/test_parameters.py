@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
 
-from pgstream.errors import UndefinedParameter
+from pgstream.errors import PgStreamError, UndefinedParameter
 from pgstream.planner.parameters import Parameter, bind, infer
 from pgstream.sql.cursor import Cursor
 
@@ -24,11 +25,34 @@ def bound(text: str, *parameters: Parameter) -> str:
         (Parameter("t", 16), "CAST('t' AS BOOLEAN)"),
         (Parameter("NaN", 701), "CAST('NaN' AS DOUBLE)"),
         (Parameter("-1.50", 1700), "-1.50"),
+        (Parameter(None, 17), "CAST(NULL AS BYTES)"),
         (Parameter("1' OR 'a", 1700), "CAST('1'' OR ''a' AS DECIMAL(38, 18))"),
     ],
 )
 def test_a_value_is_a_literal_of_its_type(parameter: Parameter, sql: str) -> None:
     assert bound("SELECT a FROM s WHERE a = $1", parameter) == f"SELECT a FROM s WHERE a = {sql}"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "code"),
+    [
+        (Parameter("\\x0", 17), "22P02"),
+        (Parameter("a\\9", 17), "22P02"),
+        (Parameter("{1}", 1016), "0A000"),
+        (Parameter(None, 3807), "0A000"),
+    ],
+)
+def test_what_cannot_be_bound(parameter: Parameter, code: str) -> None:
+    with pytest.raises(PgStreamError) as caught:
+        bound("SELECT a FROM s WHERE a = $1", parameter)
+    assert caught.value.sqlstate == code
+
+
+@pytest.mark.parametrize(("text", "hex_"), [("\\x00fF", "00ff"), ("a\\000\\\\ü", "61005cc3bc"), ("", "")])
+def test_bytes(text: str, hex_: str) -> None:
+    tree = bind(Cursor("SELECT a FROM s WHERE a = $1").select().tree, [Parameter(text, 17)])
+    found = tree.find(exp.HexString)
+    assert found is not None and found.this == hex_
 
 
 def test_everywhere_and_in_limit() -> None:
