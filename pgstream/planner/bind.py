@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import AmbiguousColumn, DuplicateAlias, MissingFrom, UndefinedColumn
+from pgstream.errors import AmbiguousColumn, DuplicateAlias, DuplicateColumn, MissingFrom, UndefinedColumn
 from pgstream.names import quote_spark
 from pgstream.sql.dialect import WindowCall
 from pgstream.sql.select import fold
@@ -146,3 +146,12 @@ def unique(name: str, taken: Iterable[str]) -> str:
         n += 1
         candidate = f"{name}_{n}"
     return candidate
+
+
+def check_names(columns: Iterable[Column]) -> None:
+    """Output names are unique. Errors: DuplicateColumn."""
+    seen: set[str] = set()
+    for column in columns:
+        if column.name in seen:
+            raise DuplicateColumn(name=column.name, hint="Give one of them another name with AS.")
+        seen.add(column.name)

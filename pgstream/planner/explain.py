@@ -39,11 +39,19 @@ def _describe(node: plan.Node) -> list[str]:
         case plan.Project():
             return ["Project", *map(_expr, node.columns)]
         case plan.Aggregate():
-            return [_aggregate(node), *(f"group {_expr(e)}" for e in node.group), *map(_expr, node.aggregates)]
+            return [
+                _aggregate("Aggregate", node),
+                *(f"group {_expr(e)}" for e in node.group),
+                *map(_expr, node.aggregates),
+            ]
         case plan.Normalize():
             return [f"Normalize by {', '.join(node.key)}"]
         case plan.ChangeAggregate():
-            return ["ChangeAggregate", *(f"group {_expr(e)}" for e in node.group), *map(_call, node.calls)]
+            return [
+                _aggregate("ChangeAggregate", node),
+                *(f"group {_expr(e)}" for e in node.group),
+                *map(_call, node.calls),
+            ]
         case plan.IntervalJoin():
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = f"{node.left_key.sql} = {node.right_key.sql}"
@@ -84,12 +92,14 @@ def _expr(e: plan.Expr) -> str:
     return e.name if e.sql == plain else f"{e.name} := {e.sql}"
 
 
-def _aggregate(node: plan.Aggregate) -> str:
+def _aggregate(word: str, node: plan.Aggregate | plan.ChangeAggregate) -> str:
     if node.window is None:
-        return "Aggregate"
+        return word
     window = node.window
-    advance = f" advance {window.advance_ms} ms" if window.kind == "hop" else ""
-    return f"Aggregate {window.kind} {window.size_ms} ms{advance}, {'final rows' if node.final else 'running values'}"
+    advance = f" advance {window.advance_ms} ms" if window.kind in ("hop", "cumulate") else ""
+    gap = "gap " if window.kind == "session" else ""
+    rows = "final rows" if node.final else "running values"
+    return f"{word} {window.kind} {gap}{window.size_ms} ms{advance}, {rows}"
 
 
 def _call(c: plan.Call) -> str:

@@ -8,7 +8,7 @@ Must not know: FROM, output names. Start reading at ``Grouping`` and ``group``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from sqlglot import exp
@@ -17,7 +17,7 @@ from pgstream.errors import GroupingError, InvalidStatement, NotYet
 from pgstream.names import quote_spark
 from pgstream.planner import plan
 from pgstream.planner.aggregates import is_distinct, kernel_call
-from pgstream.planner.bind import WINDOW_BOUNDS, Column, Scope, at, unique
+from pgstream.planner.bind import WINDOW_BOUNDS, Column, Scope, at, check_names, unique
 from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
 from pgstream.planner.steps import Step, retracting, wanting, watermarked
 from pgstream.sql.select import fold
@@ -210,7 +210,7 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
         raise NotYet(
             what="a window over a changelog", at=window.at, hint="Declare its topic as a stream, or group it by time."
         )
-    final = window is not None and not (early and not step.stateful)
+    final = window is not None and (window.kind == "session" or step.stateful or not early)
     step = retracting(step)
     node = wanting(step.node, wants)
     if window is not None:
@@ -218,9 +218,21 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     shape = plan.Window(window.kind, window.size_ms, window.advance_ms) if window is not None else None
     made: plan.Node
     if grouping.kernel:
-        if window is not None:
-            raise NotYet(what="DISTINCT in an aggregate of a window", at=window.at)
-        made = plan.ChangeAggregate(node, grouping.group, grouping.kernel_calls)
+        if window is not None and window.kind == "session":
+            raise NotYet(what="DISTINCT in an aggregate of a session", at=window.at)
+        made = plan.ChangeAggregate(node, grouping.group, grouping.kernel_calls, shape, final)
     else:
         made = plan.Aggregate(node, grouping.group, grouping.calls, shape, final)
     return Step(made, (), "append" if final else "upsert", "changelog", grouping.key, stateful=True, placed=False)
+
+
+def distinct_rows(step: Step, top: bool, want: str) -> Step:
+    """SELECT DISTINCT: each row once. Of rows that only come, where a stream is wanted, the first appearances."""
+    stream = step.is_plain and want in ("stream", "result")
+    if top and want != "result":
+        check_names(step.columns)
+    group_by = [plan.Expr(c.field, c.sql) for c in step.columns]
+    made = plan.ChangeAggregate(retracting(step).node, group_by, [], final=stream)
+    key = () if stream else tuple(c.field for c in step.columns)
+    kind, mode = ("stream", "append") if stream else ("changelog", "upsert")
+    return replace(step, node=made, mode=mode, kind=kind, key=key, keyless=False, stateful=True, placed=False)

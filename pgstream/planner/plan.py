@@ -40,7 +40,9 @@ class Expr(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``kind`` is ``tumble`` or ``hop``; milliseconds; ``advance_ms`` equals ``size_ms`` for tumble."""
+    """``kind`` is ``tumble``, ``hop``, ``cumulate`` or ``session`` (``size_ms`` is its gap); milliseconds;
+    ``advance_ms`` equals ``size_ms`` but for hop and cumulate.
+    """
 
     kind: str
     size_ms: int

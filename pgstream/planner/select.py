@@ -17,7 +17,6 @@ from sqlglot import exp
 from pgstream import types
 from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import (
-    DuplicateColumn,
     InvalidStatement,
     NotSupported,
     NotYet,
@@ -25,9 +24,9 @@ from pgstream.errors import (
 )
 from pgstream.planner import joins, plan, sources
 from pgstream.planner import parameters as bound
-from pgstream.planner.bind import WINDOW_BOUNDS, Column, Item, Scope, at
+from pgstream.planner.bind import WINDOW_BOUNDS, Column, Item, Scope, at, check_names
 from pgstream.planner.expressions import Compiler, has_aggregate
-from pgstream.planner.grouping import Grouped, aggregate, group, needs_kernel
+from pgstream.planner.grouping import Grouped, aggregate, distinct_rows, group, needs_kernel
 from pgstream.planner.outputs import Output, only, project, select_list
 from pgstream.planner.steps import Step, wanting
 from pgstream.properties import Given
@@ -35,7 +34,6 @@ from pgstream.sql.select import Select, fold, qname
 
 _WINDOW_TYPE = types.Type("TIMESTAMP", (3,))
 _REFUSED_CLAUSES = (
-    ("distinct", "SELECT DISTINCT"),
     ("order", "ORDER BY"),
     ("offset", "OFFSET"),
     ("qualify", "QUALIFY"),
@@ -78,12 +76,14 @@ def plan_select(
     want: str,
     *,
     parameters: Sequence[bound.Parameter] = (),
+    expires: bool = False,
 ) -> Planned:
     """Plan a select for ``want``: view (early results), stream, changelog (final windows) or result (interactive).
+    ``expires``: its state has a time to live.
 
     Errors: UndefinedRelation, UndefinedColumn, UndefinedFunction, GroupingError, NotYet … with ``at`` in the text.
     """
-    planner = Planner(snapshot, database, schema, want)
+    planner = Planner(snapshot, database, schema, want, expires)
     try:
         tree = bound.bind(select.tree, parameters)
         limit = planner.take_limit(tree)
@@ -108,8 +108,9 @@ def plan_select(
 class Planner:
     """Plans one select. ``relations_read`` collects the relations met, in the order of the text."""
 
-    def __init__(self, snapshot: Snapshot, database: str, schema: str, want: str) -> None:
+    def __init__(self, snapshot: Snapshot, database: str, schema: str, want: str, expires: bool) -> None:
         self.snapshot, self.database, self.schema, self.want = snapshot, database, schema, want
+        self.expires = expires
         self.relations_read: list[RelationRecord] = []
 
     def take_limit(self, tree: exp.Expr) -> int | None:
@@ -171,7 +172,7 @@ class Planner:
             for c, other in zip(first.columns, second.columns, strict=True)
         )
         if top and self.want != "result":
-            _distinct(columns)
+            check_names(columns)
         return Step(plan.Union(inputs), columns, joined=any(s.joined for s in steps), placed=False)
 
     def select(self, tree: exp.Select, env: Mapping[str, Cte], top: bool, last: bool) -> Step:
@@ -180,6 +181,18 @@ class Planner:
         having = tree.args.get("having")
         found = next((n for n in (*tree.expressions, having) if n is not None and has_aggregate(n)), None)
         grouped = tree.args.get("group") or having or found
+        distinct = tree.args.get("distinct")
+        if distinct is not None:
+            only(distinct)
+        place = (top and distinct is None, last and distinct is None)
+        step = self._rows(tree, env, place, grouped)
+        return step if distinct is None else distinct_rows(step, top, self.want)
+
+    def _rows(
+        self, tree: exp.Select, env: Mapping[str, Cte], place: tuple[bool, bool], grouped: exp.Expr | None
+    ) -> Step:
+        """The select before DISTINCT. ``place``: whether it is the top query, and has no operator with state above."""
+        top, last = place
         step, scope = self._from(tree, env, last and grouped is None)
         where = tree.args.get("where")
         wants: set[str] = set()
@@ -192,11 +205,11 @@ class Planner:
             outputs = select_list(tree, scope, rows)
             step = replace(step, node=wanting(step.node, wants | rows.wants))
             return self._project(step, outputs, tree, top)
-        return self._grouped(tree, step, scope, wants, (top, last))
+        return self._grouped(tree, step, scope, wants, place)
 
     def _grouped(self, tree: exp.Select, step: Step, scope: Scope, wants: set[str], place: tuple[bool, bool]) -> Step:
         top, last = place
-        grouping = group(tree, scope, tree.expressions, needs_kernel(tree, step, scope, last))
+        grouping = group(tree, scope, tree.expressions, needs_kernel(tree, step, scope, last and not self.expires))
         compiler = Grouped(scope, grouping, "the select list")
         outputs = select_list(tree, scope, compiler)
         having = tree.args.get("having")
@@ -225,7 +238,19 @@ class Planner:
             )
         if not tree.args.get("from_"):
             raise NotSupported(what="a continuous query without FROM", at=at(tree))
-        only(tree, "with_", "expressions", "from_", "where", "group", "having", "joins", "limit", "operation_modifiers")
+        only(
+            tree,
+            "with_",
+            "expressions",
+            "distinct",
+            "from_",
+            "where",
+            "group",
+            "having",
+            "joins",
+            "limit",
+            "operation_modifiers",
+        )
 
     # FROM
 
@@ -238,6 +263,8 @@ class Planner:
         for join in tree.args.get("joins") or []:
             right, right_scope = self._relation(join.this, env)
             step, scope = joins.join(step, scope, join, right, right_scope)
+            if self.expires and isinstance(step.node, plan.TemporalJoin):
+                raise NotYet(what="a time to live of the state of a temporal join", at=at(join))
         return step, scope
 
     def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
@@ -278,7 +305,9 @@ class Planner:
             step = replace(step, mode="upsert", kind="changelog", key=relation.primary_key)
         if window is not None:
             if window.size_ms % window.advance_ms:
-                raise InvalidStatement(what="the size of HOP must be a multiple of its advance", at=window.at)
+                raise InvalidStatement(
+                    what=f"the size of {window.kind.upper()} must be a multiple of its advance", at=window.at
+                )
             bounds = tuple(Column(b, b, _WINDOW_TYPE, bound=True) for b in WINDOW_BOUNDS)
             columns = (*(c for c in columns if c.name not in WINDOW_BOUNDS), *bounds)
         path = () if alias else tuple(relation.full.path)
@@ -288,11 +317,3 @@ class Planner:
 def _place(clause: object, tree: exp.Expr) -> int | None:
     found = at(clause) if isinstance(clause, exp.Expr) else None
     return at(tree) if found is None else found
-
-
-def _distinct(columns: tuple[Column, ...]) -> None:
-    seen: set[str] = set()
-    for column in columns:
-        if column.name in seen:
-            raise DuplicateColumn(name=column.name)
-        seen.add(column.name)

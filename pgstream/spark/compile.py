@@ -34,6 +34,7 @@ from pgstream.planner.plan import (
     walk,
 )
 from pgstream.spark import faults
+from pgstream.spark.times import bounds, timed, windows
 
 HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key")
 Read = Callable[[Source], DataFrame]
@@ -91,8 +92,7 @@ class Compiler:
 
     def compile(self, plan: Plan) -> Compiled:
         """The whole plan, checked for what Spark can run as a stream."""
-        if plan.state_ttl_ms is not None:
-            raise Refused(faults.not_yet("query property 'state.ttl.millis'"))
+        self.ttl_ms = plan.state_ttl_ms or 0
         self.mode = "update" if any(_is_updating(n) for n in walk(plan.root)) else "append"
         step = self.node(plan.root)
         self.check(step.df, self.mode)
@@ -154,24 +154,24 @@ class Compiler:
         step = self.node(node.input)
         by = [_named(e) for e in node.group]
         values = [_named(e) for e in node.aggregates]
+        df = step.df
         if node.window is not None:
-            size, advance = (f"{ms} milliseconds" for ms in (node.window.size_ms, node.window.advance_ms))
-            by.append(fn.window("__time", size, advance).alias("__window"))
+            df = windows(df, node.window)
+            by.append(fn.col("__window"))
             values = values or [fn.count(fn.lit(1)).alias("__rows")]
         else:
             values.append(fn.max("__time").alias("__time"))
-        grouped = self.attempt(lambda: step.df.groupBy(*by).agg(*values), step.df, [*node.group, *node.aggregates])
+        grouped = self.attempt(lambda: df.groupBy(*by).agg(*values), step.df, [*node.group, *node.aggregates])
         names = [fn.col(quote_spark(e.name)) for e in (*node.group, *node.aggregates)]
         if node.window is None:
             return Step(grouped.select(*names, "__time"), "upsert", stateful=True)
-        bounds = [fn.expr(f"CAST(`__window`.`{e}` AS TIMESTAMP_NTZ)").alias(f"window_{e}") for e in ("start", "end")]
         time = fn.expr("`__window`.`end` - INTERVAL 1 MILLISECOND").alias("__time")
-        return Step(grouped.select(*names, *bounds, time), "append" if node.final else "upsert", stateful=True)
+        return Step(grouped.select(*names, *bounds(), time), "append" if node.final else "upsert", stateful=True)
 
     def operate(self, operator: str, df: DataFrame, **config: Any) -> DataFrame:
         """One of the kernel's operators over the rows of ``df``."""
         told = json.dumps({"mode": self.mode, "ttl_ms": self.ttl_ms} | config)
-        return DataFrame(getattr(self.kernel, operator).apply(df._jdf, told), self.spark)
+        return DataFrame(getattr(self.kernel, operator).apply(df._jdf, told, self.late), self.spark)
 
     def normalize(self, node: Normalize) -> Step:
         step = self.node(node.input)
@@ -186,17 +186,23 @@ class Compiler:
         every = [a for list_ in arguments for a in list_]
         parts = [*node.group, *every]
         hidden = [fn.col(c) for c in step.hidden if c != "__key"]
-        df = self.attempt(lambda: step.df.select(*map(_named, parts), *hidden), step.df, parts)
+        rows = step.df if node.window is None else windows(step.df, node.window)
+        group = [*map(_named, node.group), *([] if node.window is None else bounds())]
+        df = self.attempt(lambda: rows.select(*group, *map(_named, every), *hidden), step.df, parts)
         calls = [
             {"name": c.name, "function": c.function, "arguments": [a.name for a in list_], "distinct": c.distinct,
              "separator": c.separator}
             for c, list_ in zip(node.calls, arguments, strict=True)
         ]  # fmt: skip
-        told = {"group": [e.name for e in node.group], "arguments": [a.name for a in every], "calls": calls}
+        names = [*(e.name for e in node.group), *(["window_start", "window_end"] if node.window is not None else [])]
+        told = {"group": names, "arguments": [a.name for a in every], "calls": calls, "window": node.window is not None,
+                "final": node.final, "drops": not step.stateful}  # fmt: skip
         made = self.operate("ChangeAggregate", df, **told)
-        names = [fn.col(quote_spark(e.name)) for e in node.group]
         values = [fn.col(c.name).cast(c.cast).alias(c.name) if c.cast else fn.col(c.name) for c in node.calls]
-        return Step(made.select(*names, *values, "__time", "__delete"), "upsert", stateful=True)
+        out = made.select(*[fn.col(quote_spark(n)) for n in names], *values, "__time", "__delete")
+        if node.final:
+            return Step(timed(out.drop("__delete")), stateful=True)
+        return Step(out, "upsert", stateful=True)
 
     def join(self, node: IntervalJoin) -> Step:
         left, right = self.node(node.left), self.node(node.right)
@@ -281,12 +287,6 @@ class Compiler:
                 except (AnalysisException, ParseException) as e:
                     raise Refused(_fault(e, part.at)) from None
         raise Refused(_fault(error, parts[0].at if len(parts) == 1 else None)) from None
-
-
-def timed(df: DataFrame) -> DataFrame:
-    """Out of an operator of the kernel Spark no longer knows which column is the event time."""
-    hidden = {"spark.watermarkDelayMs": 0}
-    return df.withColumn("__time", fn.col("__time").alias("__time", metadata=hidden))
 
 
 def _where(sql: str, condition: str | None) -> str:

@@ -54,6 +54,9 @@ class RunningQuery:
         session = self.spark.newSession()
         for name, value in self.start.settings.items():
             session.conf.set(name, value)
+        if self.plan.state_ttl_ms is not None and not any(s.watermark for s in sources(self.plan.root)):
+            # Spark would run empty batches all the time, only to look for state that is too old.
+            session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         reader = Sources(session, self.start.stores, self.limits)
         compiler = Compiler(session, reader.read)
         compiled = compiler.compile(self.plan)

@@ -4,7 +4,8 @@ Owns: the tokenizer (few keywords, so that ``state``, ``type`` or ``date`` stay 
 quotes both quote), and what DeltaStream's SELECT adds or forbids:
 
 - ``relation [AS] alias WITH ('prop' = value, …)``: properties in ``meta["given"]`` of the table's node;
-- ``TUMBLE(relation, SIZE n unit)``, ``HOP(…, ADVANCE BY n unit)`` and the windows still to come: ``meta["window"]``;
+- ``TUMBLE(relation, SIZE n unit)``, ``HOP`` and ``CUMULATE(…, ADVANCE BY n unit)``, ``SESSION(relation, GAP n unit)``:
+  ``meta["window"]``;
 - ``JOIN relation WITHIN n unit ON …``: ``meta["within"]`` of the table's node;
 - ``a->b`` is ``exp.Dot``; every function is ``exp.Anonymous`` by its written name, so that the planner's own table
   decides what exists; types are text (``exp.Var``) that ``types.parse`` reads;
@@ -70,7 +71,7 @@ _TYPED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """``TUMBLE(…)`` or another window around a relation; milliseconds; ``at`` is where its name stands."""
+    """``TUMBLE(…)`` or another window around a relation; milliseconds (of a session its gap); ``at``: of its name."""
 
     kind: str
     size_ms: int
@@ -215,21 +216,20 @@ class DeltaStreamParser(Parser):
         name = self._curr
         if name.text.upper() not in WINDOWS or self._next.token_type is not TokenType.L_PAREN:
             return super()._parse_table_parts(*args, **kw)
-        if name.text.upper() not in ("TUMBLE", "HOP"):
-            raise NotYet(what=f"window {name.text.upper()}", at=name.start)
         self._advance(2)
         table: Any = super()._parse_table_parts(fast=True)
         if table is None or not self._match(TokenType.COMMA):
             self.raise_error("a relation and a size")
-        self._expect("SIZE")
+        kind = name.text.upper()
+        self._expect("GAP" if kind == "SESSION" else "SIZE")
         size = advance = self._duration()
-        if name.text.upper() == "HOP":
+        if kind in ("HOP", "CUMULATE"):
             if not self._match(TokenType.COMMA):
                 self.raise_error("ADVANCE BY")
             self._expect("ADVANCE", "BY")
             advance = self._duration()
         self._match_r_paren()
-        table.meta["window"] = WindowCall(name.text.lower(), size, advance, name.start)
+        table.meta["window"] = WindowCall(kind.lower(), size, advance, name.start)
         return table
 
     def _parse_table_hints(self) -> list[exp.Expr] | None:

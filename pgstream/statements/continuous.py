@@ -43,6 +43,11 @@ class QueryOptions:
     name: str | None = None
     state_ttl_ms: int | None = None
 
+    @property
+    def expires(self) -> bool:
+        """Whether state has a time to live."""
+        return self.state_ttl_ms is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

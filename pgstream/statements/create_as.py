@@ -79,9 +79,11 @@ class CreateAs(Statement):
         sources = tuple(relation_facts(s) for s in p.planned.sources)
         return Explained(f"CREATE_{self.kind.upper()}_AS", relation_facts(p.into), sources=sources, plan=p.plan)
 
-    def _plan(self, ctx: Context, want: str) -> Planned:
+    def _plan(self, ctx: Context, want: str, options: continuous.QueryOptions) -> Planned:
         session = ctx.session
-        return plan_select(self.select, ctx.catalog.snapshot, session.database, session.schema, want)
+        return plan_select(
+            self.select, ctx.catalog.snapshot, session.database, session.schema, want, expires=options.expires
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +106,14 @@ class CreateStreamAs(CreateAs):
         full = places.new_relation(ctx, self.name)
         d = sinks.declare(ctx, self.given, self.name)
         d.kind.require(Can.STREAM if self.kind == "stream" else Can.CHANGELOG, self.name.at)
-        planned = self._plan(ctx, self.kind)
+        options = continuous.query_options(self.query_with)
+        planned = self._plan(ctx, self.kind, options)
         sinks.check_kind(planned, self.kind, f"{self.tag} AS", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
         check_columns(columns, self.select.at)
         key = self._key(planned)
         d = sinks.settle(d, planned, columns, self.partition_by, key)
         relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
-        options = continuous.query_options(self.query_with)
         sink = sinks.kafka_sink(relation, d, planned.mode, [c.name for c in columns])
         plan = continuous.plan(planned.root, sink, columns, options)
         return Prepared(f"create_{self.kind}_as", plan, planned, options, relation, relation, d)
@@ -161,7 +163,7 @@ class CreateMaterializedViewAs(CreateAs):
         full = places.new_relation(ctx, self.name)
         VIEW.check(self.given)
         options = continuous.query_options(self.query_with, self.given.get("query.name"))
-        planned = self._plan(ctx, "view")
+        planned = self._plan(ctx, "view", options)
         columns = await continuous.analyze(ctx, planned.root)
         check_columns(columns, self.select.at)
         for column in columns:

@@ -85,7 +85,10 @@ class InsertInto(Statement):
         into = self._into(ctx)
         session = ctx.session
         want = "stream" if into.kind == "stream" else "changelog"
-        planned = plan_select(self.select, ctx.catalog.snapshot, session.database, session.schema, want)
+        options = continuous.query_options(self.query_with)
+        planned = plan_select(
+            self.select, ctx.catalog.snapshot, session.database, session.schema, want, expires=options.expires
+        )
         if into.kind == "changelog" and self.partition_by:
             raise InvalidStatement(
                 what="PARTITION BY cannot be used in INSERT INTO a changelog",

@@ -84,7 +84,10 @@ class SelectStream(Statement):
         session = ctx.session
         bound = [Parameter(v, oid) for v, oid in zip(ctx.parameters, ctx.parameter_oids, strict=True)]
         snapshot = ctx.catalog.snapshot
-        return plan_select(self.select, snapshot, session.database, session.schema, "result", parameters=bound)
+        return plan_select(
+            self.select, snapshot, session.database, session.schema, "result", parameters=bound,
+            expires=self.options.expires,
+        )  # fmt: skip
 
 
 def _hint(plan: Plan) -> str:

@@ -8,11 +8,18 @@ import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
+import org.apache.spark.util.LongAccumulator
 
 import Json.Node
 
 /** One aggregate call: columns of the packed row that are its arguments. `separator` is LISTAGG's. */
 case class Call(name: String, function: String, at: Seq[Int], distinct: Boolean, separator: String)
+
+/** `width`: of the group; `late` counts rows of windows that are closed, where rows can be late (`drops`). */
+case class Windowed(width: Int, isFinal: Boolean, drops: Boolean, late: LongAccumulator) {
+  /** The end of a group's window, in microseconds. */
+  def end(key: Array[Byte]): Long = Changes.row(key, width).getLong(width - 1)
+}
 
 /** A group between two batches. */
 case class Group(rows: Long, time: Long, sums: Array[Byte], result: Array[Byte])
@@ -20,8 +27,11 @@ case class Group(rows: Long, time: Long, sums: Array[Byte], result: Array[Byte])
 /**
  * GROUP BY over rows that may be taken back. Tells a group's new values when they differ from what it told last; a group
  * without rows is removed, unless it is the only one (`single`).
+ *
+ * With a window its end is the last column of the group: when the watermark has passed it, the group is forgotten; one
+ * that is `windowed.final` is told then, and only then.
  */
-class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttlMs: Long)
+class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttlMs: Long, windowed: Option[Windowed])
     extends Changes.Processor {
   import ChangeAggregate.resultType
 
@@ -53,7 +63,29 @@ class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttl
     }.toArray
   }
 
-  override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
+  override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] =
+    windowed match {
+      case None => change(key, rows)
+      case Some(w) =>
+        val (end, watermark) = (w.end(key), timers.getCurrentWatermarkInMs() * 1000)
+        if (w.drops && watermark > 0 && end <= watermark) { w.late.add(rows.size); Iterator.empty }
+        else {
+          val known = group.exists()
+          val out = change(key, rows)
+          if (!known) getHandle.registerTimer(end / 1000)
+          if (w.isFinal) Iterator.empty else out.map(_.copy(time = end - 1000))
+        }
+    }
+
+  override def handleExpiredTimer(key: Array[Byte], timers: TimerValues, expired: ExpiredTimerInfo): Iterator[Change] = {
+    val (old, w) = (group.get(), windowed.get)
+    group.clear()
+    bags.foreach(_.clear())
+    if (old == null || !w.isFinal) Iterator.empty
+    else Iterator.single(Change(key, old.result, 0, w.end(key) - 1000, -1, -1L, delete = false))
+  }
+
+  private def change(key: Array[Byte], rows: Iterator[Change]): Iterator[Change] = {
     val old = group.get()
     read(if (old == null) null else old.sums)
     var count = if (old == null) 0L else old.rows
@@ -134,7 +166,7 @@ object ChangeAggregate {
   def keeps(c: Call): Boolean = c.distinct || !hasSum(c)
   def resultType(c: Call, schema: StructType): DataType = Accumulator.resultType(c.function, schema(c.at.head).dataType)
 
-  def apply(df: DataFrame, config: String): DataFrame = {
+  def apply(df: DataFrame, config: String, late: LongAccumulator): DataFrame = {
     val c = Json.read(config)
     val (group, args) = (c.strings("group"), c.strings("arguments"))
     val schema = StructType(args.map(df.schema(_)))
@@ -142,8 +174,11 @@ object ChangeAggregate {
       Call(n.str("name"), n.str("function"), n.strings("arguments").map(schema.fieldIndex), n.get("distinct").asBoolean, n.str("separator"))
     }
     val ttl = c.get("ttl_ms").asLong
-    val p = new ChangeAggregate(schema, calls, group.isEmpty, ttl)
-    val out = Changes.run(Changes.pack(df, group, args), p, c.str("mode"), Changes.time(ttl))
+    def flag(name: String): Boolean = c.get(name).asBoolean
+    val windowed = if (flag("window")) Some(Windowed(group.length, flag("final"), flag("drops"), late)) else None
+    val p = new ChangeAggregate(schema, calls, group.isEmpty, if (windowed.isEmpty) ttl else 0, windowed)
+    val time = if (windowed.isEmpty) Changes.time(ttl) else TimeMode.EventTime()
+    val out = Changes.run(Changes.pack(df, group, args), p, c.str("mode"), time)
     val values = StructType(calls.map(call => StructField(call.name, resultType(call, schema))))
     Changes.unpack(out, values, placed = false, StructType(group.map(df.schema(_))))
   }

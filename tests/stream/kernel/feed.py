@@ -87,15 +87,17 @@ class Feed:
         changelog = ["__delete"] if source.kind == "changelog" else []
         return rows.selectExpr(*[f"`{c}`" for c in columns], *changelog, "timestamp_seconds(__time) AS __time")
 
-    def run(self, sql: str, want: str = "view") -> tuple[list[Row], list[Row]]:
+    def run(self, sql: str, want: str = "view", ttl_ms: int | None = None) -> tuple[list[Row], list[Row]]:
         """Plan and run a select: the rows that a view would hold at the end, and every row that was ever added."""
         snapshot = Snapshot(
             stores={"k": StoreRecord("k", "k", "KAFKA", {}, "o")},
             relations={("main", "public", n): r.record for n, r in self.relations.items()},
         )
-        planned = plan_select(Cursor(sql).select(), snapshot, "main", "public", want)
+        planned = plan_select(Cursor(sql).select(), snapshot, "main", "public", want, expires=ttl_ms is not None)
+        # As the worker does it: with a time to live there would always be one more empty batch.
+        self.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(ttl_ms is None).lower())
         compiler = Compiler(self.spark, self.read)
-        compiled = compiler.compile(Plan(planned.root, ResultSink()))
+        compiled = compiler.compile(Plan(planned.root, ResultSink(), state_ttl_ms=ttl_ms))
         folded = Folded(planned.mode, [planned.columns.index(k) for k in planned.key])
         checkpoint = self.folder / f"checkpoint{len(list(self.folder.iterdir()))}"
 
@@ -105,7 +107,7 @@ class Feed:
 
         writer = compiled.step.df.writeStream.foreachBatch(batch).outputMode(compiled.output_mode)
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination()
+        assert query.awaitTermination(300)
         self.late = int(compiler.late.value())
         return folded.rows(), folded.added
 

@@ -141,6 +141,52 @@ TEMPORAL = {
 }
 
 
+_AT = "to_timestamp({}/ 1000.0) AT TIME ZONE 'UTC'"
+_TUMBLE = _AT.format("(__time / 10000 * 10000)")
+# Windows: (what is wanted, the statement, what PostgreSQL is asked). Final windows do not hold the last row.
+WINDOWS = {
+    "distinct, final": (
+        "changelog",
+        "SELECT window_start, count(DISTINCT k) AS n, count(*) AS rows, max(id) AS most "
+        "FROM TUMBLE(s, SIZE 10 SECONDS) GROUP BY window_start",
+        f"SELECT {_TUMBLE}, count(DISTINCT k), count(*), max(id) FROM log_s WHERE id > 0 GROUP BY 1",
+    ),
+    "distinct, running": (
+        "view",
+        "SELECT window_end, k, count(DISTINCT id) AS n FROM HOP(s, SIZE 10 SECONDS, ADVANCE BY 5 SECONDS) "
+        "GROUP BY window_end, k",
+        f"SELECT {_AT.format('(__time / 5000 * 5000 + i * 5000)')}, k, count(DISTINCT id) "
+        "FROM log_s, generate_series(1, 2) i GROUP BY 1, 2",
+    ),
+    "cumulating": (
+        "changelog",
+        "SELECT window_start, window_end, count(*) AS n, sum(id) AS ids "
+        "FROM CUMULATE(s, SIZE 20 SECONDS, ADVANCE BY 5 SECONDS) GROUP BY window_start, window_end",
+        f"SELECT {_AT.format('(__time / 20000 * 20000)')}, {_AT.format('(__time / 20000 * 20000 + i * 5000)')}, "
+        "count(*), sum(id) FROM log_s, generate_series(1, 4) i "
+        "WHERE id > 0 AND __time % 20000 < i * 5000 GROUP BY 1, 2",
+    ),
+    "sessions": (
+        "view",
+        "SELECT window_start, window_end, k, count(*) AS n FROM SESSION(s, GAP 3 SECONDS) "
+        "GROUP BY window_start, window_end, k",
+        f"SELECT {_AT.format('min(__time)')}, {_AT.format('(max(__time) + 3000)')}, k, count(*) FROM "
+        "(SELECT *, sum(new) OVER (PARTITION BY k ORDER BY __time, id) AS n FROM (SELECT *, CASE WHEN __time - "
+        "lag(__time) OVER (PARTITION BY k ORDER BY __time, id) <= 3000 THEN 0 ELSE 1 END AS new FROM log_s "
+        "WHERE id > 0) x) y GROUP BY k, n",
+    ),
+    "windows grouped again": (
+        "view",
+        "SELECT n, count(*) AS windows FROM (SELECT window_start, k, count(*) AS n FROM TUMBLE(s, SIZE 10 SECONDS) "
+        "GROUP BY window_start, k) x GROUP BY n",
+        f"SELECT n, count(*) FROM (SELECT {_TUMBLE}, k, count(*) AS n FROM log_s WHERE id > 0 GROUP BY 1, 2) x "
+        "GROUP BY n",
+    ),
+    "distinct rows": ("stream", "SELECT DISTINCT k FROM s", "SELECT DISTINCT k FROM log_s"),
+    "distinct rows of a changelog": ("view", "SELECT DISTINCT g, v FROM c", "SELECT DISTINCT g, v FROM c"),
+}
+
+
 def timed_relations(seed: int) -> list[Relation]:
     """A stream and two changelogs, out of order within the lateness bound; some rows of the stream far beyond it.
 
@@ -187,6 +233,20 @@ def test_a_stream_meets_the_version_of_its_time(
     assert rows == oracle.rows(asked)
     oracle.close()
     assert feed.late == sum(x.values["id"] < 0 for batch in made[0].batches for x in batch)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_hold_what_came_in_time(
+    name: str, seed: int, spark: SparkSession, postgres: str, tmp_path: Path
+) -> None:
+    want, sql, asked = WINDOWS[name]
+    made = timed_relations(seed)
+    oracle = Oracle(postgres, made)
+    rows, added = Feed(spark, tmp_path, made).run(sql, want)
+    oracle.connection.execute("DELETE FROM log_s WHERE id < 0" if "TUMBLE" in sql or "(s," in sql else "SELECT")
+    assert rows == oracle.rows(asked)
+    assert want == "view" or len(added) == len(rows), "what is final is told once"
+    oracle.close()
 
 
 def plain(value: object) -> object:
