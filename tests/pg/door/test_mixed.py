@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 import pytest
+
+from tests.pg.door.raw import SYNC, Wire, bind, execute, parse, query
 
 INSERT = "INSERT INTO m VALUES (1)"
 TEXTS = [
@@ -68,3 +72,31 @@ def test_a_change_of_ours_keeps_what_stands_before_it(door, text, left):
     """It takes effect at once, and sees what the statements before it did; a block that was begun is not ended."""
     code, _, _, found = _outcome(door.url, text)
     assert (code, found) == ("22012" if "1/0" in text else "42601", (left,))
+
+
+PIPELINES = [
+    ["INSERT", "LIST DOORS", "INSERT"],
+    ["INSERT", "LIST DOORS !", "INSERT"],
+    ["LIST DOORS", "INSERT", "SELECT 1/0", "LIST DOORS"],
+    ["INSERT", "LIST DOORS", "COMMIT", "INSERT", "LIST DOORS !"],
+    ["BEGIN", "INSERT", "LIST DOORS"],
+    ["BEGIN", "INSERT", "LIST DOORS !"],
+    ["BEGIN", "INSERT", "LIST DOORS", "COMMIT", "LIST DOORS", "SELECT 1/0"],
+]
+
+
+@pytest.mark.parametrize("texts", PIPELINES, ids=", ".join)
+def test_a_pipeline_is_one_transaction(door, texts):
+    """What stands before a Sync, of the extended protocol."""
+    found = []
+    for port, ours in ((door.port, "LIST DOORS"), (door.postgres.port, "SELECT 'front'")):
+        with Wire(port, door.USER, door.PASSWORD) as wire:
+            wire.send(query("CREATE TEMP TABLE m (a int)"))
+            wire.until_ready()
+            plain = [t.replace("LIST DOORS !", "SELECT nobody") if port != door.port else t for t in texts]
+            for text in plain:
+                wire.send(parse(text.replace("INSERT", INSERT).replace("LIST DOORS", ours)) + bind() + execute())
+            wire.send(SYNC + query("ROLLBACK") + query("SELECT count(*) FROM m"))
+            answers = wire.until_ready(3)
+            found.append((re.sub("D+", "D", "".join(kind for kind, _ in answers)), answers[-3:]))
+    assert found[0] == found[1]
