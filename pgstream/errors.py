@@ -146,6 +146,13 @@ class NotInstalled(
     """A store type whose library is missing; detail names the module."""
 
 
+# Class 0L — Invalid Grantor
+
+
+class InvalidGrant(PgStreamError, sqlstate="0LP01", message="{what}"):
+    """A GRANT or REVOKE that has no meaning for its object, or would make a role a member of itself."""
+
+
 # Class 22 — Data Exception
 
 

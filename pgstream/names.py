@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
-_PARTS = re.compile(r'"(?:[^"]|"")*"|[^."]+')
 
 
 def quote(name: str) -> str:
@@ -74,8 +74,12 @@ class FullName:
     @classmethod
     def read(cls, text: str) -> FullName:
         """What ``str()`` wrote."""
-        database, schema, name = (p[1:-1].replace('""', '"') if p.startswith('"') else p for p in _PARTS.findall(text))
-        return cls(database, schema, name)
+        return cls(*cls.parse(text))
+
+    @staticmethod
+    def parse(text: str) -> tuple[str, ...]:
+        """The parts of a name as ``str()`` of two or three of them gave it."""
+        return tuple(p[1:-1].replace('""', '"') if p[0] == '"' else p for p in _PART.findall(text))
 
     @property
     def path(self) -> list[str]:

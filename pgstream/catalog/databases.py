@@ -94,7 +94,13 @@ async def drop(session: AsyncSession, name: str, at: int | None = None) -> None:
     await find(session, name, at)
     if inside := await _relations_in(session, name):
         raise DependentsExist(kind="database", name=name, detail=inside, at=at)
-    await session.execute(delete(models.SchemaRow).where(models.SchemaRow.database == name))
+    gone = await session.scalars(
+        delete(models.SchemaRow).where(models.SchemaRow.database == name).returning(models.SchemaRow)
+    )
+    names = [rows.schema(s).full_name for s in gone]
+    await session.execute(
+        delete(models.GrantRow).where(models.GrantRow.kind == "schema", models.GrantRow.name.in_(names))
+    )
     await session.execute(delete(models.DatabaseRow).where(models.DatabaseRow.name == name))
 
 

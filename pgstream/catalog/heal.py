@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 import structlog
 
-from pgstream.catalog import objects
+from pgstream.catalog import acl, objects
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, run
+from pgstream.catalog.privileges import Access
 from pgstream.catalog.records import RelationRecord, SchemaRecord
 from pgstream.catalog.upgrade import upgrade
 from pgstream.names import quote_always as q
@@ -37,11 +38,11 @@ async def _column(conn: Connection, sql: str) -> set[str]:
 
 
 async def heal_database(
-    conn: Connection, name: str, schemas: Iterable[SchemaRecord], relations: Iterable[RelationRecord]
+    conn: Connection, name: str, schemas: Iterable[SchemaRecord], relations: Iterable[RelationRecord], access: Access
 ) -> list[str]:
-    """Make one database what its records say; says what it did. Quick when there is nothing to do: three reads."""
+    """Make one database what its records say; says what it did. Quick when there is nothing to do: five reads."""
     done: list[str] = []
-    relations = list(relations)
+    schemas, relations = list(schemas), list(relations)
     await upgrade(conn, relations)
     await objects.furnish_database(conn, name)
     present = await _column(conn, _SCHEMAS)
@@ -61,6 +62,7 @@ async def heal_database(
         elif record.kind != "index" and found[key][1] != objects.comment(record):
             done.append(f"comment on {record.full} made again")
             await run(conn, objects.described(record))
+    done += await acl.heal(conn, schemas, relations, access)
     for words in done:
         log.warning("repaired", what=words)
     return done

@@ -54,11 +54,7 @@ class Inventory:
     ) -> ObjectRecord:
         """An empty ``id`` gets a new one. ``secrets`` are kept encrypted and never shown."""
         async with self._change() as change:
-            if await _row(change.session, record.key) is not None:
-                raise kinds.duplicate(record.kind, record.name, at)
-            row = rows.object_row(record if record.id else replace(record, id=str(uuid.uuid4())))
-            change.session.add(row)
-            await change.session.flush()
+            row = await insert(change.session, record, at)
             await self._keep(change.session, row.id, secrets or {})
             await change.session.refresh(row)
             return rows.object_(row)
@@ -88,6 +84,8 @@ class Inventory:
                 listed = ", ".join(users[:10]) + (f" and {len(users) - 10} more" if len(users) > 10 else "")
                 raise DependentsExist(kind=kinds.KINDS[key[1]].called, name=key[2], detail=f"Used by: {listed}.", at=at)
             await change.session.delete(row)
+            grant = models.GrantRow
+            await change.session.execute(delete(grant).where(grant.kind == key[1], grant.name == key[2]))
             await change.session.flush()
 
     async def secrets(self, record: ObjectRecord) -> dict[str, str]:
@@ -113,6 +111,16 @@ class Inventory:
 async def _row(session: AsyncSession, key: Key) -> models.ObjectRow | None:
     row = models.ObjectRow
     return await session.scalar(select(row).where(row.organization == key[0], row.kind == key[1], row.name == key[2]))
+
+
+async def insert(session: AsyncSession, record: ObjectRecord, at: int | None = None) -> models.ObjectRow:
+    """Inside the caller's transaction; refused when the name is taken."""
+    if await _row(session, record.key) is not None:
+        raise kinds.duplicate(record.kind, record.name, at)
+    row = rows.object_row(record if record.id else replace(record, id=str(uuid.uuid4())))
+    session.add(row)
+    await session.flush()
+    return row
 
 
 async def find(session: AsyncSession, key: Key, at: int | None = None) -> models.ObjectRow:

@@ -10,7 +10,18 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, ForeignKey, ForeignKeyConstraint, LargeBinary, Text, UniqueConstraint, func
+from sqlalchemy import (
+    JSON,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    Text,
+    UniqueConstraint,
+    false,
+    func,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Moment = DateTime(timezone=True)
@@ -96,6 +107,7 @@ class RelationRow(Base):
     description: Mapped[str | None]
     state: Mapped[str]
     mode: Mapped[str]
+    row_security: Mapped[bool] = mapped_column(server_default=false())
     created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
 
@@ -164,3 +176,38 @@ class DefaultRow(Base):
     organization: Mapped[str] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[str]
+
+
+class MembershipRow(Base):
+    """A role that was granted to a role, or to a user."""
+
+    __tablename__ = "memberships"
+    role: Mapped[str] = mapped_column(primary_key=True)
+    member: Mapped[str] = mapped_column(primary_key=True)
+    is_user: Mapped[bool] = mapped_column(primary_key=True)
+    grantor: Mapped[str]
+    granted_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+
+
+class GrantRow(Base):
+    """A privilege of a role on an object, or on a column of it (empty: on all); see ``privileges``."""
+
+    __tablename__ = "grants"
+    __table_args__ = (Index("grants_object", "kind", "name"),)
+    role: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    privilege: Mapped[str] = mapped_column(primary_key=True)
+    column: Mapped[str] = mapped_column(primary_key=True)
+    grant_option: Mapped[bool]
+    grantor: Mapped[str]
+    granted_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+
+
+class PolicyRow(Base):
+    """A row-level security policy of a materialized view: what follows ``CREATE POLICY name ON relation``."""
+
+    __tablename__ = "policies"
+    relation: Mapped[str] = mapped_column(ForeignKey("relations.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    definition: Mapped[str]

@@ -20,6 +20,7 @@ from psycopg import errors as pg
 from pgstream.catalog.databases import CONTROL, STATE
 from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import RelationRecord
+from pgstream.catalog.roles import pg_role
 from pgstream.errors import (
     DependentsExist,
     DuplicateDatabase,
@@ -74,11 +75,11 @@ async def create_database(control: Connection, name: str) -> None:
 
 
 async def guard_database(control: Connection, name: str) -> None:
-    """Let nobody connect but those who may."""
+    """A database is as it was made, whatever an earlier version took from everybody."""
     await run(
         control,
-        f"REVOKE ALL ON DATABASE {q(name)} FROM PUBLIC",
-        f"GRANT CONNECT, TEMPORARY ON DATABASE {q(name)} TO sysadmin, {WORKER}",
+        # Who enters is decided at the front door: CONNECT is asked of the user, who inherits nothing from its roles.
+        f"GRANT CONNECT, TEMPORARY ON DATABASE {q(name)} TO PUBLIC",
     )
 
 
@@ -170,7 +171,7 @@ async def ensure_schema(conn: Connection, schema: str, owner: str) -> None:
         conn,
         f"CREATE SCHEMA IF NOT EXISTS {q(schema)}",
         f"REVOKE ALL ON SCHEMA {q(schema)} FROM PUBLIC",
-        f"GRANT USAGE, CREATE ON SCHEMA {q(schema)} TO {q(owner)}",
+        f"GRANT USAGE, CREATE ON SCHEMA {q(schema)} TO {q(pg_role(owner))}",
         f"GRANT USAGE ON SCHEMA {q(schema)} TO {WORKER}",
     )
 
@@ -252,7 +253,7 @@ def shown(record: RelationRecord) -> list[str]:
     """Its comment, and the right of its owner to read it."""
     return [
         described(record),
-        f"GRANT SELECT ON {_qualified(record)} TO {q(record.owner)}",
+        f"GRANT SELECT ON {_qualified(record)} TO {q(pg_role(record.owner))}",
     ]
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from pgstream.catalog import databases, inventory, models, objects, postgres
+from pgstream.catalog import authority, databases, inventory, models, objects, postgres, upgrade
 from pgstream.catalog.crypto import Cipher
 from pgstream.catalog.heal import heal_database
 from pgstream.catalog.migrations import migrate
@@ -75,7 +76,6 @@ async def open_control(administrator: postgres.Administrator, url: Callable[...,
             async with engine.connect() as migrating:
                 await migrating.run_sync(migrate)
             password, new = await _facts(engine, cipher)
-            await postgres.ensure_roles(conn)
             if new and await postgres.has_role(conn, postgres.WORKER):
                 await postgres.set_worker_password(conn, password)
             await postgres.ensure_worker(conn, password)
@@ -85,10 +85,17 @@ async def open_control(administrator: postgres.Administrator, url: Callable[...,
     return Opened(engine, password)
 
 
-async def first_database(engine: AsyncEngine, administrator: postgres.Administrator, config: Config) -> None:
-    """The first database, at the first start only: it may be dropped later. And what no catalogue is without."""
+async def first_objects(engine: AsyncEngine) -> None:
+    """What no catalogue is without, and PostgreSQL's roles as the catalogue has them."""
     async with AsyncSession(engine) as session, session.begin():
         await inventory.first(session)
+        await authority.first(session)
+        await postgres.sync_roles(session, await _roles(session), await authority.read(session))
+
+
+async def first_database(engine: AsyncEngine, administrator: postgres.Administrator, config: Config) -> None:
+    """The first database, at the first start only: it may be dropped later."""
+    async with AsyncSession(engine) as session, session.begin():
         if await session.get(models.MetaRow, "first_database"):
             return
         await databases.create(session, config.database, OWNER)
@@ -96,10 +103,21 @@ async def first_database(engine: AsyncEngine, administrator: postgres.Administra
         session.add(models.MetaRow(key="first_database", value=config.database))
 
 
-async def first_user(administrator: postgres.Administrator, config: Config) -> str | None:
+async def _roles(session: AsyncSession) -> list[str]:
+    return list(await session.scalars(select(models.ObjectRow.name).where(models.ObjectRow.kind == "role")))
+
+
+async def first_user(engine: AsyncEngine, administrator: postgres.Administrator, config: Config) -> str | None:
     """The first user, if it is missing. Returns a password that had to be generated."""
     async with administrator.connect("postgres") as conn:
-        return await postgres.ensure_first_user(conn, config.admin_user, config.admin_password)
+        password = await postgres.ensure_first_user(conn, config.admin_user, config.admin_password)
+    async with AsyncSession(engine) as session, session.begin():
+        if before := await session.get(models.MetaRow, "inheriting_users"):
+            await authority.users_before(session, await upgrade.users(administrator))
+            await session.delete(before)
+        await authority.first_user(session, config.admin_user)
+        await postgres.sync_roles(session, await _roles(session), await authority.read(session))
+    return password
 
 
 async def make_database(administrator: postgres.Administrator, name: str, owner: str) -> None:
@@ -135,12 +153,14 @@ async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> lis
                 hint="Restore it from a backup, or create an empty one of that name to go on without its data.",
             )
         async with administrator.connect(name) as conn:
+            await objects.guard_database(conn, name)
             try:
                 done += await heal_database(
                     conn,
                     name,
                     [s for s in snapshot.schemas.values() if s.database == name],
                     [r for r in snapshot.relations.values() if r.full.database == name],
+                    snapshot.access,
                 )
             except DuplicateDatabase as e:
                 raise ConfigurationError(what=e.text, detail=e.detail) from None

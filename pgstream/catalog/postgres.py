@@ -8,24 +8,22 @@ Must not know: rows of the catalogue. ``objects`` makes databases and relations.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
 import structlog
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from pgstream.errors import ConfigurationError, PgStreamError, RelayedError
+from pgstream.catalog.privileges import BUILT_IN, PUBLIC, Access
+from pgstream.catalog.roles import EVERYBODY, pg_role
+from pgstream.errors import ConfigurationError, DependentsExist, PgStreamError, RelayedError
 from pgstream.names import quote_always, quote_literal
 
 WORKER = "pgstream_worker"
-# Built-in roles and the roles each of them inherits. PostgreSQL's own PUBLIC stands for the role "public".
-BUILT_IN = {
-    "useradmin": (),
-    "sysadmin": (),
-    "securityadmin": ("useradmin",),
-    "orgadmin": ("sysadmin", "securityadmin"),
-}
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.
 # ``verifier``: PostgreSQL's, never of a superuser or of the worker. ``sure``: nothing that PostgreSQL looks at when a
 # connection begins would refuse this one. ``mark`` changes when anything does that a connection takes from its begin:
@@ -70,7 +68,10 @@ class Administrator:
     async def connect(self, database: str) -> AsyncIterator[Connection]:
         """A connection in autocommit mode; any error of PostgreSQL inside becomes ours."""
         try:
-            conn = await psycopg.AsyncConnection.connect(self._url(database), autocommit=True, connect_timeout=10)
+            # What users may make in their schemas must never be called here in a system function's stead.
+            conn = await psycopg.AsyncConnection.connect(
+                self._url(database), autocommit=True, connect_timeout=10, options="-c search_path=pg_catalog"
+            )
             try:
                 # Clients make functions and operators in schemas of the default search path: one that fits better than
                 # PostgreSQL's own would run with our rights.
@@ -92,13 +93,79 @@ async def has_role(conn: Connection, name: str) -> bool:
     return await found.fetchone() is not None
 
 
-async def ensure_roles(conn: Connection) -> None:
-    """Make the built-in roles that are missing."""
-    for role, inherited in BUILT_IN.items():
-        if await has_role(conn, role):
-            continue
-        async with conn.transaction():
-            await run(conn, f"CREATE ROLE {role} NOLOGIN", *(f"GRANT {r} TO {role}" for r in inherited))
+async def execute(session: AsyncSession, sql: str) -> None:
+    """DDL of roles, in the catalogue's own transaction: roles are the whole cluster's, so both commit or neither."""
+    await (await session.connection()).exec_driver_sql(sql)
+
+
+async def has_role_in(session: AsyncSession, name: str) -> bool:
+    found = await session.scalar(text("SELECT 1 FROM pg_roles WHERE rolname = :name"), {"name": pg_role(name)})
+    return found is not None
+
+
+async def create_role(session: AsyncSession, name: str) -> None:
+    await execute(session, f"CREATE ROLE {quote_always(pg_role(name))} NOLOGIN")
+    if name != PUBLIC:
+        await execute(session, f"GRANT {EVERYBODY} TO {quote_always(name)}")
+
+
+async def drop_role(session: AsyncSession, name: str, at: int | None = None) -> None:
+    """Errors: DependentsExist while PostgreSQL's own tables belong to it, or are granted to it."""
+    try:
+        await execute(session, f"DROP ROLE IF EXISTS {quote_always(name)}")
+    except DBAPIError as e:
+        if isinstance(e.orig, psycopg.errors.DependentObjectsStillExist):
+            detail = e.orig.diag.message_detail
+            raise DependentsExist(kind="role", name=name, detail=detail, at=at, hint=_REASSIGN) from None
+        raise
+
+
+async def grant_role(session: AsyncSession, role: str, member: str, is_user: bool) -> None:
+    roles = {pg_role(role), EVERYBODY} if is_user else {pg_role(role)}  # who loses all others still has everybody's
+    listed = ", ".join(map(quote_always, sorted(roles)))
+    await execute(session, f"GRANT {listed} TO {quote_always(member if is_user else pg_role(member))}")
+
+
+async def revoke_role(session: AsyncSession, role: str, member: str, is_user: bool) -> None:
+    if role == PUBLIC and not is_user:
+        return  # everybody has it, whoever granted it
+    await execute(
+        session, f"REVOKE {quote_always(pg_role(role))} FROM {quote_always(member if is_user else pg_role(member))}"
+    )
+
+
+async def disinherit(session: AsyncSession, user: str) -> None:
+    """Later memberships give a user their roles to work in, and no rights by themselves."""
+    await execute(session, f"ALTER ROLE {quote_always(user)} NOINHERIT")
+
+
+async def sync_roles(session: AsyncSession, roles: Iterable[str], access: Access) -> None:
+    """PostgreSQL's roles and memberships as the catalogue has them; those of others are nobody's business here."""
+    present = {r for (r,) in await session.execute(text("SELECT rolname FROM pg_roles"))}
+    known = [PUBLIC, *(r for r in roles if r != PUBLIC)]
+    for role in known:
+        if pg_role(role) not in present:
+            log.info("role created", role=role)
+            await create_role(session, role)
+    found = await session.execute(text(_MEMBERS))
+    actual = {(role, member) for role, member in found}
+    wanted = {(pg_role(m.role), m.member if m.is_user else pg_role(m.member)) for m in access.memberships}
+    users = {m.member for m in access.memberships if m.is_user}
+    wanted |= {(EVERYBODY, m) for m in {*known, *users} - {PUBLIC}}
+    wanted = {w for w in wanted if w[1] in present or w[1] in map(pg_role, known)}
+    for role, member in wanted - actual:
+        await execute(session, f"GRANT {quote_always(role)} TO {quote_always(member)}")
+    ours = {pg_role(r) for r in known}
+    for role, member in actual - wanted:
+        if role in ours and (member in ours or member in users):
+            log.warning("left-over membership revoked", role=role, member=member)
+            await execute(session, f"REVOKE {quote_always(role)} FROM {quote_always(member)}")
+
+
+_MEMBERS = """
+SELECT r.rolname, m.rolname FROM pg_auth_members a
+JOIN pg_roles r ON r.oid = a.roleid JOIN pg_roles m ON m.oid = a.member"""
+_REASSIGN = "REASSIGN OWNED gives its tables to another role; DROP OWNED takes its privileges."
 
 
 async def ensure_worker(conn: Connection, password: str) -> None:
@@ -116,8 +183,9 @@ async def set_worker_password(conn: Connection, password: str) -> None:
 
 async def ensure_first_user(conn: Connection, user: str, password: str) -> str | None:
     """Make the first user if it is missing. Returns the password if one had to be generated."""
-    found = await (await conn.execute("SELECT rolsuper FROM pg_roles WHERE rolname = %s", [user])).fetchone()
-    if user in BUILT_IN or user in (WORKER, "public") or user.startswith("pg_") or (found and found[0]):
+    asked = await conn.execute("SELECT rolsuper, rolinherit FROM pg_roles WHERE rolname = %s", [user])
+    found = await asked.fetchone()
+    if user in BUILT_IN or user in (WORKER, EVERYBODY) or user.startswith("pg_") or (found and found[0]):
         raise ConfigurationError(
             what=f'setting "admin_user" cannot be "{user}": the name belongs to PostgreSQL or pgstream',
             hint="Choose another name for the first user.",
@@ -128,11 +196,7 @@ async def ensure_first_user(conn: Connection, user: str, password: str) -> str |
         return None
     generated = None if password else secrets.token_urlsafe(16)
     verifier = quote_literal(scram(conn, user, password or generated or ""))
-    async with conn.transaction():
-        await run(
-            conn,
-            f"CREATE ROLE {quote_always(user)} LOGIN PASSWORD {verifier}",
-            f"GRANT orgadmin TO {quote_always(user)}",
-        )
+    # Nothing is inherited by a user: it works in the role that it takes.
+    await run(conn, f"CREATE ROLE {quote_always(user)} LOGIN NOINHERIT PASSWORD {verifier}")
     log.info("first user created", user=user, generated=generated is not None)
     return generated

@@ -8,14 +8,20 @@ Start reading at ``Snapshot``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import TypeVar
 
 from pgstream import types
+from pgstream.catalog.kinds import KINDS, missing
 from pgstream.catalog.mentions import Mentions
-from pgstream.names import FullName, QName
+from pgstream.catalog.privileges import MEMBERS, PUBLIC, Access
+from pgstream.catalog.roles import pg_role
+from pgstream.names import FullName, QName, quote
 
+K = TypeVar("K")
+V = TypeVar("V")
 DEFAULT_ORGANIZATION = "00000000-0000-4000-8000-000000000001"
 """The organization that every server has."""
 
@@ -67,6 +73,7 @@ class RelationRecord:
     description: str | None = None
     state: str = "created"
     mode: str = ""
+    row_security: bool = False
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
 
@@ -116,6 +123,10 @@ class SchemaRecord:
     owner: str
     created_at: dt.datetime | None = None
 
+    @property
+    def full_name(self) -> str:
+        return f"{quote(self.database)}.{quote(self.name)}"
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRecord:
@@ -161,6 +172,42 @@ class Snapshot:
     defaults: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     """By user and organization: what SET DEFAULT kept, by kind."""
 
+    access: Access = field(default_factory=Access)
+    behind: Mapping[str, StoreRecord] | None = None
+    """All stores, when ``stores`` holds only those that a role sees: a relation is read whatever store it lies in."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """For other processes of this server: what is derived is derived anew there."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def store_of(self, relation: RelationRecord) -> StoreRecord:
+        """The store that a relation lies in, seen or not."""
+        found = (self.stores if self.behind is None else self.behind).get(relation.store or "")
+        if found is None:
+            raise missing("store", relation.store or "")
+        return found
+
+    def first_role(self, user: str) -> str:
+        """The role that a user's session begins in: its default if it may still have it."""
+        default = self.defaults.get((user, DEFAULT_ORGANIZATION), {}).get("role")
+        return default if default in self.access.usable(user) else self.access.first_role(user)
+
+    def role_of(self, user: str, current: str) -> str:
+        """The role that PostgreSQL's ``current_user`` means."""
+        usable = {pg_role(role): role for role in self.access.usable(user)}
+        return usable.get(current, PUBLIC)
+
+    @cached_property
+    def _views(self) -> dict[str, Snapshot]:
+        return {}
+
+    def seen_by(self, role: str) -> Snapshot:
+        """What exists for a role. Nothing is copied: each look-up asks ``access``."""
+        found = self._views.get(role)
+        if found is None:
+            found = self._views[role] = Sight(self, role).snapshot()
+        return found
+
     def of_kind(self, organization: str, kind: str) -> list[ObjectRecord]:
         """The objects of one kind, by name."""
         found = [o for o in self.objects.values() if (o.organization, o.kind) == (organization, kind)]
@@ -180,3 +227,68 @@ class Snapshot:
     def mentions(self) -> Callable[[str], bool]:
         """Whether a stream's or changelog's name stands in a text at all."""
         return Mentions([r.full.name for r in self.relations.values() if r.kind in ("stream", "changelog")]).within
+
+
+class Seen(Mapping[K, V]):
+    """A mapping without the values that may not be seen."""
+
+    def __init__(self, whole: Mapping[K, V], sees: Callable[[V], bool]) -> None:
+        self._whole = whole
+        self._sees = sees
+
+    def __getitem__(self, key: K) -> V:
+        value = self._whole[key]
+        if not self._sees(value):
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for key, value in self._whole.items() if self._sees(value))
+
+    def __len__(self) -> int:
+        return sum(map(self._sees, self._whole.values()))
+
+
+class Sight:
+    """What one role sees of a snapshot."""
+
+    def __init__(self, whole: Snapshot, role: str) -> None:
+        self._whole, self._role = whole, role
+        self._sees = whole.access.sees
+
+    def snapshot(self) -> Snapshot:
+        w = self._whole
+        return Snapshot(
+            databases=Seen(w.databases, self.database),
+            schemas=Seen(w.schemas, self.schema),
+            stores=Seen(w.stores, lambda s: self._sees(self._role, "store", s.name, s.owner)),
+            relations=Seen(w.relations, self.relation),
+            objects=Seen(w.objects, self.object),
+            defaults=w.defaults,
+            access=w.access,
+            behind=w.stores,
+        )
+
+    def database(self, d: DatabaseRecord) -> bool:
+        return self._sees(self._role, "database", d.name, d.owner)
+
+    def schema(self, s: SchemaRecord) -> bool:
+        database = self._whole.databases.get(s.database)
+        return (
+            database is not None and self.database(database) and self._sees(self._role, "schema", s.full_name, s.owner)
+        )
+
+    def relation(self, r: RelationRecord) -> bool:
+        """USAGE on database and schema, and some privilege on the relation."""
+        schema = self._whole.schemas.get((r.full.database, r.full.schema))
+        return schema is not None and self.schema(schema) and self._sees(self._role, "relation", str(r.full), r.owner)
+
+    def object(self, o: ObjectRecord) -> bool:
+        # Users have no owner role, and tokens are their user's: their statements say who sees them.
+        if not o.owner or o.kind == "api_token":
+            return True
+        if o.kind == "role" and o.name in self._whole.access.held(self._role):
+            return True
+        if KINDS[o.kind].create == MEMBERS and self._whole.access.manages(self._role, MEMBERS):
+            return True
+        return self._sees(self._role, o.kind, o.name, o.owner)

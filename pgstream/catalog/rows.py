@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from pgstream import types
 from pgstream.catalog import models
+from pgstream.catalog.privileges import Grant, Membership
 from pgstream.catalog.records import (
     ColumnRecord,
     DatabaseRecord,
@@ -53,6 +54,7 @@ def relation(row: models.RelationRow) -> RelationRecord:
         description=row.description,
         state=row.state,
         mode=row.mode,
+        row_security=row.row_security,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
@@ -75,6 +77,7 @@ def relation_row(record: RelationRecord) -> models.RelationRow:
         description=record.description,
         state=record.state,
         mode=record.mode,
+        row_security=record.row_security,
     )
 
 
@@ -163,3 +166,11 @@ def defaults(found: Iterable[models.DefaultRow]) -> dict[tuple[str, str], dict[s
     for row in found:
         out.setdefault((row.user, row.organization), {})[row.kind] = row.value
     return out
+
+
+def membership(row: models.MembershipRow) -> Membership:
+    return Membership(row.role, row.member, row.is_user, row.grantor, row.granted_at)
+
+
+def grant(row: models.GrantRow) -> Grant:
+    return Grant(row.role, row.privilege, row.kind, row.name, row.column, row.grant_option, row.grantor, row.granted_at)

@@ -14,7 +14,7 @@ import hmac
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ import sqlalchemy.exc
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pgstream.catalog import databases, models, objects, postgres, queries, relations, rows, stores
+from pgstream.catalog import authority, databases, models, objects, postgres, queries, relations, rows, stores
 from pgstream.catalog import open as opening
+from pgstream.catalog.authority import Authority
 from pgstream.catalog.crypto import Cipher, open_cipher
 from pgstream.catalog.inventory import Inventory
 from pgstream.catalog.records import (
@@ -49,12 +50,15 @@ class Change:
     session: AsyncSession
     after: AsyncExitStack
     administrator: postgres.Administrator
+    opened: dict[str, postgres.Connection] = field(default_factory=dict)
 
     async def dropping(self, database: str) -> postgres.Connection:
         """A transaction that commits after the catalogue: a crash leaves an object too many, never one too few."""
-        conn = await self.after.enter_async_context(self.administrator.connect(database))
-        await self.after.enter_async_context(conn.transaction())
-        return conn
+        if database not in self.opened:
+            conn = await self.after.enter_async_context(self.administrator.connect(database))
+            await self.after.enter_async_context(conn.transaction())
+            self.opened[database] = conn
+        return self.opened[database]
 
 
 def _translated(e: sqlalchemy.exc.DBAPIError) -> PgStreamError:
@@ -77,6 +81,7 @@ class Catalog:
         self._refreshing = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self.inventory = Inventory(self._change, self._reading, cipher)
+        self.authority = Authority(self._change)
         self.generated_password: str | None = None
         self.repaired: list[str] = []
         """What opening it had to repair, in sentences."""
@@ -92,11 +97,13 @@ class Catalog:
         opened = await opening.open_control(administrator, postgres_url, cipher)
         catalog = cls(opened, postgres_url, cipher)
         try:
+            await opening.first_objects(opened.engine)
             await opening.first_database(opened.engine, administrator, config)
             await catalog.refresh()
             catalog.repaired = await opening.heal(administrator, catalog.snapshot)
             # Last, so that a start that fails half-way does not swallow the password that it generated.
-            catalog.generated_password = await opening.first_user(administrator, config)
+            catalog.generated_password = await opening.first_user(opened.engine, administrator, config)
+            await catalog.refresh()
         except BaseException:
             await catalog.close()
             raise
@@ -128,6 +135,7 @@ class Catalog:
                     },
                     objects={o.key: o for o in map(rows.object_, await session.scalars(select(models.ObjectRow)))},
                     defaults=rows.defaults(await session.scalars(select(models.DefaultRow))),
+                    access=await authority.read(session),
                 )
             self.snapshot = found
             await self.spread(found)
@@ -178,6 +186,7 @@ class Catalog:
     async def drop_store(self, name: str, at: int | None = None) -> None:
         async with self._change() as change:
             await stores.drop(change.session, name, at)
+            await authority.forget(change.session, "store", name)
 
     async def store_options(self, name: str) -> dict[str, str]:
         """Every option in clear: for the store's admin face and the worker, for nobody else."""
@@ -195,6 +204,7 @@ class Catalog:
     async def drop_database(self, name: str, at: int | None = None) -> None:
         async with self._change() as change:
             await databases.drop(change.session, name, at)
+            await authority.forget(change.session, "database", name)
             async with self._administrator.connect(name) as conn:
                 objects.refuse_others(await objects.others(conn), "database", name, at)
             control = await change.after.enter_async_context(self._administrator.connect("postgres"))
@@ -211,6 +221,7 @@ class Catalog:
         """``cascade``: with PostgreSQL's own objects in it; relations of ours keep it in either case."""
         async with self._change() as change:
             await databases.drop_schema(change.session, database, name, at)
+            await authority.forget(change.session, "schema", SchemaRecord(database, name, "").full_name)
             await objects.drop_schema(await change.dropping(database), name, cascade)
 
     # Relations
@@ -228,6 +239,7 @@ class Catalog:
     async def drop_relation(self, full: FullName, at: int | None = None) -> None:
         async with self._change() as change:
             record = await relations.drop(change.session, full, at)
+            await authority.forget(change.session, "relation", str(full))
             await objects.drop_relation(await change.dropping(full.database), record, at)
 
     async def describe_relation(self, full: FullName, description: str | None, at: int | None = None) -> None:
@@ -262,6 +274,7 @@ class Catalog:
             await change.session.flush()
             for made in [r for r in self.snapshot.relations.values() if r.query == id]:
                 record = await relations.drop(change.session, made.full)
+                await authority.forget(change.session, "relation", str(made.full))
                 await objects.drop_relation(await change.dropping(made.full.database), record)
 
     async def query(self, ref: str, at: int | None = None) -> QueryRecord:

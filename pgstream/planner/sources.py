@@ -41,7 +41,7 @@ def open_source(
     relation: RelationRecord, alias: str, given: Options, snapshot: Snapshot, at: int | None
 ) -> plan.Source:
     """The source step. Errors: InvalidOption and MissingOption at the property that is wrong."""
-    store = _store(relation.store or "", snapshot, at)
+    store = snapshot.store_of(relation)
     kind = stores.find(store.type)
     kind.require(Can.STREAM if relation.kind == "stream" else Can.CHANGELOG, at)
     try:
@@ -52,7 +52,7 @@ def open_source(
     settled = {**relation.properties, **checked}
     handling = _ON_BAD_RECORD[settled.get(_ERROR + "handling", "TERMINATE").upper()]
     log_store = settled.get(_ERROR + "log.store", store.name) if handling == "log" else None
-    if log_store is not None:
+    if log_store is not None and _ERROR + "log.store" in given:
         _store(log_store, snapshot, _value_at(given, _ERROR + "log.store"))
     return plan.Source(
         alias=alias,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pgstream.statements import access
 from pgstream.statements.base import Column, Context, Result, Statement
 
 
@@ -23,7 +24,9 @@ class Here:
     """In this process."""
 
     async def execute(self, text: str, statement: Statement, context: Context) -> Result:
+        await access.check(context, statement)
         return await statement.execute(context)
 
     async def describe(self, text: str, statement: Statement, context: Context) -> tuple[Column, ...]:
+        await access.check(context, statement)
         return await statement.describe(context)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pgstream.config import Config
 from pgstream.errors import PgStreamError
+from pgstream.server.executor import Here
 from pgstream.server.language import Language
 from pgstream.server.link import Answer, Ask, Call, Link, Over, Returned, Rows, adopt
 from pgstream.server.run import as_error
@@ -44,6 +45,7 @@ class Hosted:
         self._host, self._link, self._ask = host, link, ask
         self._numbers = itertools.count(1)
         self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._here = Here()
         self._wanted = 0
         self._news = asyncio.Event()
 
@@ -59,10 +61,10 @@ class Hosted:
         ask = self._ask
         statement = self._host.language.parse(ask.text, ask.kind)
         if ask.describe:
-            columns = await statement.describe(self._context())
+            columns = await self._here.describe(ask.text, statement, self._context())
             self._link.send(Answer(ask.id, ask.session, columns=columns))
             return
-        result = await statement.execute(self._context())
+        result = await self._here.execute(ask.text, statement, self._context())
         if not isinstance(result.rows, AsyncIterator):
             self._link.send(Answer(ask.id, ask.session, result=result))
             return

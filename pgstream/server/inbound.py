@@ -7,6 +7,7 @@ Start reading at ``Inbound.pump``.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from pgstream.errors import ProtocolViolation
@@ -236,7 +237,21 @@ class Inbound:
             await client.cursors.settle()
         if client.path.stale:
             client.path.stale = False
-            client.context.schema = await ask(client.backend, QUESTION) or "public"
+            await self._follow_path()
+
+    async def _follow_path(self) -> None:
+        context = self._client.context
+        schema, role = await self._in_force()
+        if role == context.user:
+            # DISCARD ALL, for one, leaves a session without a role, and so without rights.
+            await ask(self._client.backend, "RESET ROLE")
+            schema, role = await self._in_force()
+        context.schema = schema or "public"
+        context.role = self._client.listener.snapshot.role_of(context.user, role)
+
+    async def _in_force(self) -> tuple[str | None, str]:
+        schema, role = json.loads(await ask(self._client.backend, QUESTION) or '[null, ""]')
+        return schema, role
 
     def recognize(self, text: str, name: str | None = None) -> type[Statement] | None:
         """The class of a statement of ours; ``name`` is that of a prepared statement."""

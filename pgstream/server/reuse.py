@@ -120,6 +120,7 @@ class Backends:
         try:
             async with asyncio.timeout(RESET_S):
                 await ask(backend, "DISCARD ALL")
+                await ask(backend, "RESET ROLE")  # to the one that it was opened with: DISCARD ALL leaves none
         except (RelayedError, TimeoutError):
             backend.close()
             return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from pgstream.catalog.roles import pg_role
 from pgstream.errors import (
     Canceled,
     InFailedTransaction,
@@ -128,6 +129,7 @@ class Runner:
             notice=self._notice,
             use_database=client.use_database,
             use_schema=self._use_schema,
+            use_role=self._use_role,
             postgres=self._postgres,
             run=lambda text, statement: self.execute(text, statement, parameters, oids),
             parameters=parameters,
@@ -144,6 +146,12 @@ class Runner:
     async def _use_schema(self, name: str) -> None:
         await self._postgres(f"SET search_path TO {quote_always(name)}")
         self._client.context.schema = name
+
+    async def _use_role(self, name: str) -> None:
+        await self._postgres(f"SET ROLE {quote_always(pg_role(name))}")
+        self._client.context.role = name
+        if self._client.flight.status == BLOCK:
+            self._client.path.touched = True  # a ROLLBACK takes it back
 
     def check(self) -> None:
         """Whether a statement of ours may run now. Errors: InFailedTransaction, NotSupported."""

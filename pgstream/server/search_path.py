@@ -1,7 +1,8 @@
-"""The client's own SET search_path: the session's schema follows it.
+"""The client's own SET search_path and SET ROLE: the session's schema and role follow them.
 
-Owns: noticing texts and prepared statements that may change the search path, and asking PostgreSQL for the schema in
-force then, once, before the next statement is sniffed or run. PostgreSQL 16 does not report the search path by itself.
+Owns: noticing texts and prepared statements that may change either, and asking PostgreSQL what is in force then, once,
+before the next statement is sniffed or run. PostgreSQL 16 does not report them by itself. A change that goes unnoticed
+(made in a function, say) is no escape: the session's role stays one that its user may take.
 Must not know: messages. Start reading at ``SearchPath.saw``.
 """
 
@@ -13,8 +14,9 @@ from pgstream.server.flight import IDLE
 
 _HEAD = 300
 """Characters of a text that are looked at: it is SET or set_config, not a line deep in a script."""
-_CHANGES = ("search_path", "discard all", "reset all", "set schema", "set local schema", "set session schema")
-QUESTION = "SELECT pg_catalog.current_schema()"
+_CHANGES = ("search_path", "discard all", "reset all", "set schema", "set local schema", "set session schema",
+            "set role", "set local role", "set session role", "reset role", "set_config")  # fmt: skip
+QUESTION = "SELECT pg_catalog.json_build_array(pg_catalog.current_schema(), current_user)"
 
 
 class SearchPath:
@@ -25,7 +27,7 @@ class SearchPath:
     __slots__ = ("stale", "statements", "touched")
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
-        self.stale = self.touched = "search_path" in parameters or "options" in parameters
+        self.stale = self.touched = not parameters.keys().isdisjoint(("search_path", "options", "role"))
         self.statements: set[str] = set()
 
     def saw(self, text: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
+from pgstream.catalog.roles import pg_role
 from pgstream.errors import (
     ActiveTransaction,
     AuthenticationTimeout,
@@ -337,7 +338,7 @@ class ClientSession(asyncio.Protocol):
         if self.flight.status != IDLE:
             raise ActiveTransaction(what="USE DATABASE")
         given = self._greeted.given
-        parameters = {**given.parameters, "database": name}
+        parameters = {**given.parameters, "database": name, "role": pg_role(self.context.role)}
         try:
             startup.check_move(self, self.listener, self._greeted, name)
             backend, greeting = await open_backend(self.listener.address, parameters, given.keys)
@@ -380,8 +381,9 @@ class ClientSession(asyncio.Protocol):
             self.end()
             return
         self._greeted = greeted
-        self.context = defaults.begin(greeted.user, greeted.database, self.listener.snapshot)
-        self.path = SearchPath(greeted.given.parameters)
+        self.context = defaults.begin(greeted.user, greeted.database, greeted.role, self.listener.snapshot)
+        ours = ("role", pg_role(greeted.role))
+        self.path = SearchPath({k: v for k, v in greeted.given.parameters.items() if (k, v) != ours})
         self.pid = greeted.backend.pid if greeted.backend is not None else startup.new_pid()
         key = self.listener.keys.issue(self, self.pid, self.minor)
         self.write(messages.backend_key_data(self.pid, key) + messages.ready_for_query(IDLE))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pgstream.catalog.roles import pg_role
 from pgstream.errors import (
     AuthorizationRefused,
     ProtocolViolation,
@@ -47,6 +48,7 @@ class Greeted:
     user: str
     database: str
     rule: Rule
+    role: str
     given: Pass
     backend: Backend | None
     greeting: Sequence[bytes]
@@ -69,15 +71,18 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     keys, admission = await authenticate(client, listener, rule, user, database)
     listener.admit(client)
     client.write(backend.AUTHENTICATION_OK)
-    check_database(database, listener.snapshot)
+    check_database(database, user, listener.snapshot)
+    role = listener.snapshot.first_role(user)
     parameters = {k: v for k, v in startup.parameters.items() if not k.startswith("_pq_.")}
-    parameters |= {"user": user, "database": database}
-    if "options" not in parameters and (path := defaults.search_path(user, database, listener.snapshot)) is not None:
+    # The user inherits nothing: a session works in a role from its first statement on.
+    parameters = {"role": pg_role(role), **parameters, "user": user, "database": database}
+    seen = listener.snapshot.seen_by(role)
+    if "options" not in parameters and (path := defaults.search_path(user, database, seen)) is not None:
         parameters.setdefault("search_path", path)
     given = listener.backends.admit(parameters, keys, admission)
     connection, greeting = await listener.backends.start(given)
     client.write(b"".join(greeting))
-    return Greeted(user, database, rule, given, connection, greeting)
+    return Greeted(user, database, rule, role, given, connection, greeting)
 
 
 def _check_open(listener: Listener) -> None:
@@ -108,9 +113,12 @@ def _check_replication(asked: str | None) -> None:
     )
 
 
-def check_database(database: str, snapshot: Snapshot) -> None:
-    """Databases of the catalogue exist for clients, and PostgreSQL's own; not the control database or the templates."""
-    if database not in snapshot.databases and database != MAINTENANCE:
+def check_database(database: str, user: str, snapshot: Snapshot) -> None:
+    """Databases that one of the user's roles sees exist for it, and PostgreSQL's own; not the control database or the
+    templates.
+    """
+    seen = (snapshot.seen_by(role).databases for role in snapshot.access.usable(user))
+    if database != MAINTENANCE and not any(database in databases for databases in seen):
         raise RelayedError(code="3D000", text=f'database "{database}" does not exist', severity="FATAL")
 
 
@@ -125,7 +133,7 @@ def check_move(client: ClientSession, listener: Listener, greeted: Greeted, data
             what=f'database "{database}" asks for another proof than this session has given',
             hint="Connect to it anew.",
         )
-    check_database(database, listener.snapshot)
+    check_database(database, greeted.user, listener.snapshot)
 
 
 async def _through_proxy(client: ClientSession, listener: Listener) -> None:

@@ -114,6 +114,16 @@ class Cursor:
             raise self.fault()
         return QName(tuple(p.text for p in parts), parts[0].at)
 
+    def signature(self) -> QName:
+        """A function as it is kept: ``name(TYPE, …)``; a name alone stands for one without arguments."""
+        at, name = self.at, self.name().text
+        types_: list[str] = []
+        if self.accept("("):
+            while not self.accept(")"):
+                types_.append(str(self.type()))
+                self.accept(",")
+        return QName((f"{name}({', '.join(types_)})",), at)
+
     def path(self) -> QName:
         """An entity's path in a store: one or more dotted parts."""
         parts = [self.name()]

@@ -40,6 +40,7 @@ from pgstream.statements.entities import (
 )
 from pgstream.statements.functions import CreateFunction, DescribeFunction, DropFunction, ListFunctions
 from pgstream.statements.generate import GenerateStreamDdl
+from pgstream.statements.grants import AlterOwner, CanI, GrantOwnership, GrantPrivileges, RevokePrivileges
 from pgstream.statements.heading import newer
 from pgstream.statements.indexes import CreateIndex, DropIndex, ListIndexes
 from pgstream.statements.insert import InsertInto
@@ -77,6 +78,17 @@ from pgstream.statements.relations import (
     ListRelations,
     ListStreams,
 )
+from pgstream.statements.roles import (
+    CreateRole,
+    DescribeRole,
+    DescribeUser,
+    DropRole,
+    GrantRole,
+    ListRoles,
+    ListUserRoles,
+    RevokeRole,
+    UseRole,
+)
 from pgstream.statements.sandbox import DescribeSandbox, StartSandbox, StopSandbox
 from pgstream.statements.schema_registries import (
     CreateSchemaRegistry,
@@ -110,9 +122,11 @@ from pgstream.statements.use import UseComputePool, UseDatabase, UseSchema, UseS
 
 # Every statement, sorted by its words.
 STATEMENTS: tuple[type[Statement], ...] = (
+    AlterOwner,
     AlterApiToken,
     AlterRelation,
     AlterSecurityIntegration,
+    CanI,
     CloseCursor,
     CopyStream,
     CopyDescriptorSource,
@@ -129,6 +143,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateIndex,
     CreateMaterializedViewAs,
     CreateMetricsIntegration,
+    CreateRole,
     CreateSchema,
     CreateSchemaRegistry,
     CreateSecret,
@@ -153,6 +168,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeQuery,
     DescribeRelation,
     DescribeRelationColumns,
+    DescribeRole,
     DescribeSandbox,
     DescribeSchema,
     DescribeSchemaRegistry,
@@ -163,6 +179,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeStreamColumns,
     DescribeTable,
     DescribeTableColumns,
+    DescribeUser,
     DropApiToken,
     DropChangelog,
     DropComputePool,
@@ -175,6 +192,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropMaterializedView,
     DropMetricsIntegration,
     DropRelation,
+    DropRole,
     DropSchema,
     DropSchemaRegistry,
     DropSecret,
@@ -185,6 +203,9 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropView,
     FetchCursor,
     GenerateStreamDdl,
+    GrantPrivileges,
+    GrantOwnership,
+    GrantRole,
     InsertInto,
     InsertIntoEntity,
     ListApiTokens,
@@ -203,6 +224,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListQueries,
     ListRegions,
     ListRelations,
+    ListRoles,
     ListSchemas,
     ListSchemaRegistries,
     ListSecrets,
@@ -210,9 +232,12 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListStores,
     ListStreams,
     ListTables,
+    ListUserRoles,
     MoveCursor,
     PrintEntity,
     RestartQuery,
+    RevokePrivileges,
+    RevokeRole,
     SelectStream,
     SetDefault,
     StartComputePool,
@@ -229,15 +254,17 @@ STATEMENTS: tuple[type[Statement], ...] = (
     UseComputePool,
     UseDatabase,
     UseOrganization,
+    UseRole,
     UseSchema,
     UseStore,
 )
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (AlterRelation, CloseCursor, CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs,
-                 CreateTable, DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropTable, DropView,
-                 FetchCursor, InsertInto, MoveCursor, SelectStream, TruncateRelation,
+_SHARED_WORDS = (AlterOwner, AlterRelation, CloseCursor, CopyStream, CreateFunction, CreateIndex,
+                 CreateMaterializedViewAs, CreateTable, DeclareCursor, DropFunction, DropIndex, DropMaterializedView,
+                 DropTable, DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor,
+                 RevokePrivileges, RevokeRole, SelectStream, TruncateRelation,
                  *UPDATES.values(), *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.

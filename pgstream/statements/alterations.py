@@ -7,13 +7,15 @@ Manual: "ALTER RELATION … SET description". TRUNCATE RELATION is what dbt's ad
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream.errors import NotSupported
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 
@@ -49,6 +51,9 @@ class AlterRelation(Statement):
         c.end()
         return cls(KINDS[words], name, description)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("relation", self.name),)
+
     async def execute(self, ctx: Context) -> Result:
         found = places.relation(ctx, self.name, self.kind)
         await ctx.catalog.describe_relation(found.full, self.description, at=self.name.at)
@@ -76,6 +81,9 @@ class TruncateRelation(Statement):
         name = c.qname()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("relation", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         found = places.relation(ctx, self.name)

@@ -8,7 +8,7 @@ Start reading at ``Statement``. How to add one: ``docs/howto/add_a_statement.md`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,9 +17,11 @@ from pgstream.catalog.records import DEFAULT_ORGANIZATION, Snapshot
 from pgstream.config import Config
 
 if TYPE_CHECKING:
+    from pgstream.catalog.records import Snapshot
     from pgstream.catalog.store import Catalog
     from pgstream.engine.engine import Engine
     from pgstream.sql.cursor import Cursor
+    from pgstream.statements.access import Need
     from pgstream.statements.copy import CopyFormat
     from pgstream.statements.cursors import OpenCursor
 
@@ -72,10 +74,10 @@ class Context:
     """What a running statement may use.
 
     ``notice`` sends a NoticeResponse at once (severity NOTICE unless given). ``use_database`` moves the session's
-    backend connection; ``use_schema`` sets its search_path; ``postgres`` runs one statement of PostgreSQL's in it,
-    inside the client's transaction, and gives the first value of its first row; ``run`` runs another statement, which
-    was parsed from a text, with the same parameters. ``parameters`` are the bound values of the extended
-    protocol in text form (None = NULL), ``parameter_oids`` the PostgreSQL types of these.
+    backend connection; ``use_schema`` sets its search_path, ``use_role`` its role; ``postgres`` runs one statement of
+    PostgreSQL's in it, inside the client's transaction, and gives the first value of its first row; ``run`` runs
+    another statement, which was parsed from a text, with the same parameters. ``parameters`` are the bound values of
+    the extended protocol in text form (None = NULL), ``parameter_oids`` the PostgreSQL types of these.
     """
 
     config: Config
@@ -85,10 +87,16 @@ class Context:
     notice: Callable[..., None]
     use_database: Callable[[str], Any]
     use_schema: Callable[[str], Any]
+    use_role: Callable[[str], Any]
     postgres: Callable[[str], Awaitable[str | None]]
     run: Callable[[str, Statement], Awaitable[Result]]
     parameters: Sequence[str | None] = ()
     parameter_oids: Sequence[int] = ()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What exists for the session's role; ``catalog.snapshot`` has what others see too."""
+        return self.catalog.snapshot.seen_by(self.session.role)
 
 
 class Statement:
@@ -98,17 +106,25 @@ class Statement:
     when they are known without a catalogue (the extended protocol asks before execution); a statement whose columns
     depend on the catalogue overrides ``describe``. ``local``: it works on the session itself (its cursors, its
     connection), so it runs in the process that holds that; a statement inside it runs by ``Context.run``.
+    ``free``: why it needs no privilege; else ``needs`` says which.
     """
 
     words: ClassVar[tuple[str, ...]] = ()
     tag: ClassVar[str] = ""
     columns: ClassVar[tuple[Column, ...]] = ()
     local: ClassVar[bool] = False
+    free: ClassVar[str] = ""
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         """Read the whole statement, first words included, up to its end. Errors: SyntaxFault with position."""
         raise NotImplementedError
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        """The privileges without which it is not run; ``access.check`` asks for them first."""
+        if not self.free:
+            raise NotImplementedError
+        return ()
 
     async def describe(self, ctx: Context) -> tuple[Column, ...]:
         """Output columns, without running anything."""

@@ -6,7 +6,7 @@ Owns: its options and columns, and the pool ``default`` that always exists. Must
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,8 @@ from pgstream.catalog.records import ObjectRecord
 from pgstream.errors import DependentsExist, NotSupported
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, json_text
 from pgstream.statements.base import DDL_ROW, Column, Context, Result
 from pgstream.statements.shapes import Create, Describe, Drop, List, OfKind, Update
@@ -75,6 +76,9 @@ class _Switch(OfKind):
         name = c.name()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns(self.kind, self.name),)
 
     async def switch(self, ctx: Context, state: str) -> Result:
         """Record what is intended, and answer."""

@@ -51,6 +51,7 @@ class CopyStream(Statement):
     """
 
     words: ClassVar = ("COPY",)
+    free: ClassVar[str] = "the SELECT inside asks for what it reads"
     local: ClassVar = True
 
     text: str

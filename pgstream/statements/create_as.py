@@ -8,7 +8,7 @@ Manual: "CREATE STREAM AS SELECT", "CREATE CHANGELOG AS SELECT", "CREATE MATERIA
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -20,7 +20,8 @@ from pgstream.planner.select import Planned, plan_select
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
-from pgstream.statements import continuous, declared, places, sinks
+from pgstream.statements import access, continuous, declared, places, sinks
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
 from pgstream.statements.continuous import VIEW, Prepared
@@ -62,13 +63,18 @@ class CreateAs(Statement):
         c.end()
         return cls(name, if_not_exists, given, select, partition_by, query_with)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        made = (Need("create_query"), access.makes_relation(self.name), *access.reads(self.select),
+                access.runs(ctx.session))  # fmt: skip
+        return made if self.kind == "materialized_view" else (*made, access.in_store(self.given))
+
     async def prepare(self, ctx: Context) -> Prepared:
         """Everything checked and typed; no effects."""
         raise NotImplementedError
 
     async def execute(self, ctx: Context) -> Result:
         full = places.new_relation(ctx, self.name)
-        if (full.database, full.schema, full.name) in ctx.catalog.snapshot.relations:
+        if (full.database, full.schema, full.name) in ctx.snapshot.relations:
             return already(ctx, self, full)
         query = await continuous.begin(ctx, self.select.text, await self.prepare(ctx), self.name.at)
         made = ddl(self.kind, str(full), "CREATE", full.path)
@@ -81,9 +87,7 @@ class CreateAs(Statement):
 
     def _plan(self, ctx: Context, want: str, options: continuous.QueryOptions) -> Planned:
         session = ctx.session
-        return plan_select(
-            self.select, ctx.catalog.snapshot, session.database, session.schema, want, expires=options.expires
-        )
+        return plan_select(self.select, ctx.snapshot, session.database, session.schema, want, expires=options.expires)
 
 
 @dataclass(frozen=True, slots=True)

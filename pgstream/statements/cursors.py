@@ -25,6 +25,7 @@ from pgstream.statements.select import SelectStream
 # HOLD is read at COMMIT, so it has no rows.
 _TWIN = "SELECT pg_catalog.current_setting('a cursor of pgstream that PostgreSQL cannot read')"
 _HELD_TWIN = "SELECT WHERE false"
+_OWN = "a cursor is the session's own: what it reads was asked for when it was declared"
 FETCH_WAIT = "pgstream.fetch_wait"
 """A session variable, in milliseconds, kept by PostgreSQL like any other."""
 
@@ -106,6 +107,7 @@ class DeclareCursor(Statement):
     """
 
     words: ClassVar = ("DECLARE",)
+    free: ClassVar[str] = "the SELECT inside asks for what it reads"
     local: ClassVar = True
 
     text: str
@@ -224,6 +226,7 @@ class FetchCursor(Statement):
     """
 
     words: ClassVar = ("FETCH",)
+    free: ClassVar[str] = _OWN
     local: ClassVar = True
 
     name: str
@@ -288,6 +291,7 @@ class CloseCursor(Statement):
     """
 
     words: ClassVar = ("CLOSE",)
+    free: ClassVar[str] = _OWN
     local: ClassVar = True
 
     name: str

@@ -7,7 +7,7 @@ is always ours, so PostgreSQL's own options (OWNER, TEMPLATE, …) are a syntax 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,8 @@ from pgstream.catalog.records import DatabaseRecord
 from pgstream.errors import DuplicateDatabase
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
@@ -44,9 +45,12 @@ class CreateDatabase(Statement):
         c.end()
         return cls(name, if_not_exists)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("create_database"),)
+
     async def execute(self, ctx: Context) -> Result:
         name = self.name.text
-        if name in ctx.catalog.snapshot.databases:
+        if name in ctx.snapshot.databases:
             if not self.if_not_exists:
                 raise DuplicateDatabase(name=name, at=self.name.at)
             ctx.notice(f'database "{name}" already exists, skipping')
@@ -77,9 +81,12 @@ class DropDatabase(Statement):
         c.end()
         return cls(name, if_exists)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("database", self.name, self.if_exists),)
+
     async def execute(self, ctx: Context) -> Result:
         name = self.name.text
-        if self.if_exists and name not in ctx.catalog.snapshot.databases:
+        if self.if_exists and name not in ctx.snapshot.databases:
             return missing(ctx, self.tag, "database", name, [name])
         await ctx.catalog.drop_database(name, at=self.name.at)
         return done(self.tag, ddl("database", name, "DROP", [name]))
@@ -94,6 +101,7 @@ class ListDatabases(Statement):
     """
 
     words: ClassVar = ("LIST", "DATABASES")
+    free: ClassVar = "it shows what the role sees"
     columns: ClassVar = (
         Column("Name"), Column("Is Default", types.BOOLEAN), Column("Owner"),
         Column("Created At", types.TIMESTAMP_LTZ), Column("Path"),
@@ -106,7 +114,7 @@ class ListDatabases(Statement):
         return cls()
 
     async def execute(self, ctx: Context) -> Result:
-        found = sorted(ctx.catalog.snapshot.databases.values(), key=lambda d: d.name)
+        found = sorted(ctx.snapshot.databases.values(), key=lambda d: d.name)
         return listing(self.columns, [_line(ctx, d) for d in found])
 
 
@@ -133,6 +141,9 @@ class DescribeDatabase(Statement):
         name = c.name()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "database", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         found = ctx.catalog.snapshot.databases[places.database(ctx, self.name)]

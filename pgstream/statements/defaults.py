@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from pgstream.catalog import kinds
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, Snapshot
 from pgstream.errors import UndefinedObject
 from pgstream.names import Name, QName, quote
@@ -31,6 +32,7 @@ class SetDefault(Statement):
     """
 
     words: ClassVar = ("SET", "DEFAULT")
+    free: ClassVar[str] = "a default is the user's own, and names what the role sees"
     tag: ClassVar = "SET DEFAULT"
     columns: ClassVar = CONTEXT_ROW
 
@@ -86,18 +88,20 @@ def organization(ctx: Context, name: Name) -> str:
 
 
 def role(ctx: Context, name: Name) -> str:
-    """A role by its name."""
-    return places.object(ctx, "role", name).name
+    """A role that the user may work in, by its name."""
+    if name.text not in ctx.catalog.snapshot.access.usable(ctx.session.user):
+        raise kinds.missing("role", name.text, name.at)
+    return name.text
 
 
-def begin(user: str, database: str, snapshot: Snapshot) -> Session:
-    """The context that a user's session begins with. A default that is gone is as none."""
-    kept = _kept(snapshot, user)
-    session = Session(user=user, database=database)
-    if (store := kept.get("store")) in snapshot.stores:
+def begin(user: str, database: str, role: str, snapshot: Snapshot) -> Session:
+    """The context that a user's session begins with. A default that is gone, or hidden from the role, is as none."""
+    kept, seen = _kept(snapshot, user), snapshot.seen_by(role)
+    session = Session(user=user, database=database, role=role)
+    if (store := kept.get("store")) in seen.stores:
         session.store = store
     pool = kept.get("compute_pool", session.pool)
-    if (session.organization, "compute_pool", pool) in snapshot.objects:
+    if (session.organization, "compute_pool", pool) in seen.objects:
         session.pool = pool
     return session
 

@@ -6,11 +6,13 @@ Manual: "DESCRIBE <statement>".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import later
+from pgstream.statements.access import Need
 from pgstream.statements.answers import json_text, listing
 from pgstream.statements.base import Column, Context, Result, Statement
 from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
@@ -23,6 +25,8 @@ from pgstream.statements.tables import CreateTable
 
 class Describable(Protocol):
     """A statement that DESCRIBE can show."""
+
+    def needs(self, ctx: Context) -> Iterable[Need]: ...
 
     async def explain(self, ctx: Context) -> Explained:
         """Check and plan it; nothing is changed."""
@@ -50,6 +54,9 @@ class DescribeStatement(Statement):
         c.expect("DESCRIBE")
         # Blanks instead of the word, so that positions stay those of the client's text.
         return cls(_parse(Cursor(" " * c.at + c.text[c.at :])))
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return self.statement.needs(ctx)
 
     async def execute(self, ctx: Context) -> Result:
         e = await self.statement.explain(ctx)

@@ -7,7 +7,7 @@ Manual: "CREATE ENTITY", "DROP ENTITY", "LIST ENTITIES", "DESCRIBE ENTITY", "PRI
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -19,6 +19,7 @@ from pgstream.names import Name, QName
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS, ddl, done, json_text, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow
 from pgstream.statements.heading import expect
@@ -53,6 +54,9 @@ class CreateEntity(Statement):
         given = c.properties() if c.accept("WITH") else {}
         c.end()
         return cls(path, store, given)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store, entity = places.store(ctx, self.store), _entity(self.path)
@@ -91,6 +95,9 @@ class UpdateEntity(Statement):
         c.end()
         return cls(path, store, given)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.store),)
+
     async def execute(self, ctx: Context) -> Result:
         store, entity = places.store(ctx, self.store), _entity(self.path)
         kind = places.store_type(store)
@@ -126,6 +133,9 @@ class DropEntity(Statement):
         store = places.in_store(c)
         c.end()
         return cls(path, store)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store, entity = places.store(ctx, self.store), _entity(self.path)
@@ -169,6 +179,9 @@ class ListEntities(Statement):
         c.end()
         return cls(path, store)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.store),)
+
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)
         places.store_type(store).require(Can.LIST)
@@ -200,6 +213,9 @@ class DescribeEntity(Statement):
         store = places.in_store(c)
         c.end()
         return cls(path, store)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)
@@ -241,6 +257,9 @@ class PrintEntity(Statement):
                 )
         from_beginning = "from_beginning" in given and given["from_beginning"].value == "true"
         return cls(path, store, from_beginning, limit)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)
@@ -293,6 +312,9 @@ class InsertIntoEntity(Statement):
             raise NotYet(what="WITH in INSERT INTO ENTITY", at=c.at)
         c.end()
         return cls(path, store, document, at)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -17,7 +18,8 @@ from pgstream.errors import InvalidText, NotReady
 from pgstream.names import Name, quote
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import listing
 from pgstream.statements.base import Column, Context, Result, Statement
 from pgstream.stores.spec import Can, Kind, Option, OptionTable
@@ -57,6 +59,9 @@ class GenerateStreamDdl(Statement):
         given = c.properties() if c.accept("WITH") else {}
         c.end()
         return cls(name, given)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.in_store(self.given),)
 
     async def execute(self, ctx: Context) -> Result:
         checked = OPTIONS.check(self.given)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -20,7 +21,8 @@ from pgstream.catalog.records import RelationRecord
 from pgstream.errors import NotSupported, WrongKind
 from pgstream.names import FullName, Name, QName
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.relations import DropRelation, ListRelations
@@ -76,6 +78,9 @@ class CreateIndex(Statement):
         definition, at = c.rest()
         _check(definition, at)
         return cls(name, if_not_exists, on, definition, at, _first_column(definition))
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("relation", self.on),)
 
     async def execute(self, ctx: Context) -> Result:
         view = places.relation(ctx, self.on)

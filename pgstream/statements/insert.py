@@ -7,7 +7,7 @@ Manual: "INSERT INTO". INSERT INTO of PostgreSQL's own tables never comes here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -20,7 +20,8 @@ from pgstream.planner.select import Planned, plan_select
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
-from pgstream.statements import continuous, places, sinks
+from pgstream.statements import access, continuous, places, sinks
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
 from pgstream.statements.continuous import Prepared
@@ -71,6 +72,10 @@ class InsertInto(Statement):
         c.end()
         return cls(name, select, partition_by, query_with)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("create_query"), Need("insert", "relation", self.name), *access.reads(self.select),
+                access.runs(ctx.session))  # fmt: skip
+
     async def execute(self, ctx: Context) -> Result:
         query = await continuous.begin(ctx, self.select.text, await self.prepare(ctx), self.name.at)
         return done("INSERT INTO", ddl("query", query.id, "CREATE", [query.id]))
@@ -87,7 +92,7 @@ class InsertInto(Statement):
         want = "stream" if into.kind == "stream" else "changelog"
         options = continuous.query_options(self.query_with)
         planned = plan_select(
-            self.select, ctx.catalog.snapshot, session.database, session.schema, want, expires=options.expires
+            self.select, ctx.snapshot, session.database, session.schema, want, expires=options.expires
         )
         if into.kind == "changelog" and self.partition_by:
             raise InvalidStatement(
@@ -113,7 +118,7 @@ class InsertInto(Statement):
             if into.kind == "table":
                 raise NotYet(what="INSERT INTO a table", at=self.name.at)
             raise WrongKind(name=str(self.name), is_a=into.label, wanted="stream or changelog", at=self.name.at)
-        places.store_type(ctx.catalog.snapshot.stores[into.store]).require(Can.SINK, self.name.at)
+        places.store_type(ctx.snapshot.store_of(into)).require(Can.SINK, self.name.at)
         return into
 
     def _fill(self, into: RelationRecord, planned: Planned, columns: Sequence[ColumnRecord]) -> Project:
@@ -164,7 +169,7 @@ class InsertInto(Statement):
 
 def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name]) -> Declared:
     """An existing relation as a sink. Its key columns: as it says, those its key's fields name, or the primary key."""
-    store = ctx.catalog.snapshot.stores[into.store or ""]
+    store = ctx.snapshot.store_of(into)
     properties = {k: v for k, v in into.properties.items() if k not in ("timestamp", "starting.position")}
     columns = {c.name for c in into.columns}
     excluded = properties.pop("value.columns.exclude", None)

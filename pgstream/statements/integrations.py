@@ -7,7 +7,7 @@ INTEGRATION the manual has the names only; its parameters here are those that a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,8 @@ from pgstream.catalog import kinds
 from pgstream.catalog.records import ObjectRecord
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl
 from pgstream.statements.base import DDL_ROW, Column, Context, Result
 from pgstream.statements.shapes import Create, Describe, Drop, List, OfKind
@@ -105,6 +106,9 @@ class AlterSecurityIntegration(OfKind):
         c.expect("RENEW", "TOKEN")
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.changes(self.kind, self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         record, kept, token = new_token(places.object(ctx, self.kind, self.name), _TOKEN_DAYS)

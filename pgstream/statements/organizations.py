@@ -39,6 +39,7 @@ class ListOrganizations(Statement):
     """
 
     words: ClassVar = ("LIST", "ORGANIZATIONS")
+    free: ClassVar[str] = "it shows the user's own"
     columns: ClassVar = _COLUMNS
 
     @classmethod
@@ -59,6 +60,7 @@ class UseOrganization(Statement):
     """
 
     words: ClassVar = ("USE", "ORGANIZATION")
+    free: ClassVar[str] = "it takes the user's own"
     columns: ClassVar = CONTEXT_ROW
 
     name: Name

@@ -38,7 +38,7 @@ def store(ctx: Context, name: Name | None) -> StoreRecord:
     text = name.text if name is not None else ctx.session.store
     if text is None:
         raise NoCurrentStore()
-    found = ctx.catalog.snapshot.stores.get(text)
+    found = ctx.snapshot.stores.get(text)
     if found is None:
         raise UndefinedStore(name=text, at=name.at if name is not None else None)
     if found.state != "ready":
@@ -71,12 +71,12 @@ def default(ctx: Context, kind: str) -> str | None:
 
 def objects(ctx: Context, kind: str) -> list[ObjectRecord]:
     """The simple objects of one kind in the session's organization, by name."""
-    return ctx.catalog.snapshot.of_kind(ctx.session.organization, kind)
+    return ctx.snapshot.of_kind(ctx.session.organization, kind)
 
 
 def find(ctx: Context, kind: str, name: str) -> ObjectRecord | None:
     """A simple object by its name."""
-    return ctx.catalog.snapshot.objects.get((ctx.session.organization, kind, name))
+    return ctx.snapshot.objects.get((ctx.session.organization, kind, name))
 
 
 def object(ctx: Context, kind: str, name: Name) -> ObjectRecord:
@@ -100,14 +100,14 @@ def check_named(ctx: Context, table: OptionTable, given: Options, checked: Mappi
 def database(ctx: Context, name: Name | None) -> str:
     """The named database, or the session's; it exists."""
     text = name.text if name is not None else ctx.session.database
-    if text not in ctx.catalog.snapshot.databases:
+    if text not in ctx.snapshot.databases:
         raise UndefinedDatabase(name=text, at=name.at if name is not None else None)
     return text
 
 
 def schema(ctx: Context, name: QName | None) -> tuple[str, str]:
     """Database and schema of ``[database.]schema``, or the session's; both exist."""
-    snapshot = ctx.catalog.snapshot
+    snapshot = ctx.snapshot
     parts = name.parts if name is not None else (ctx.session.schema,)
     in_database = parts[-2] if len(parts) > 1 else ctx.session.database
     at = name.at if name is not None else None
@@ -120,14 +120,14 @@ def schema(ctx: Context, name: QName | None) -> tuple[str, str]:
 
 def new_relation(ctx: Context, name: QName) -> FullName:
     """The full name of a relation to be made; its database and schema exist."""
-    full = ctx.catalog.snapshot.full_name(name, ctx.session.database, ctx.session.schema)
+    full = ctx.snapshot.full_name(name, ctx.session.database, ctx.session.schema)
     schema(ctx, QName((full.database, full.schema), name.at))
     return full
 
 
 def relation(ctx: Context, name: QName, kind: str | None = None) -> RelationRecord:
     """The relation a name means; of this kind, if one is wanted."""
-    found = ctx.catalog.snapshot.relation(name, ctx.session.database, ctx.session.schema)
+    found = ctx.snapshot.relation(name, ctx.session.database, ctx.session.schema)
     if found is None:
         raise UndefinedRelation(name=str(name), at=name.at)
     if kind is not None and found.kind != kind:

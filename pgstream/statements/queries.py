@@ -7,7 +7,7 @@ Manual: "LIST QUERIES", "DESCRIBE QUERY", "TERMINATE QUERY", "RESTART QUERY".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,8 @@ from pgstream.catalog.records import QueryRecord
 from pgstream.errors import InvalidOption, NotReady
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
@@ -31,6 +32,7 @@ class ListQueries(Statement):
     """
 
     words: ClassVar = ("LIST", "QUERIES")
+    free: ClassVar = "it shows what the role sees"
     columns: ClassVar = (
         Column("ID"), Column("Name"), Column("Version", types.BIGINT), Column("Intended State"),
         Column("Actual State"), Column("Query"), Column("Owner"), Column("Created At", types.TIMESTAMP_LTZ),
@@ -52,7 +54,8 @@ class ListQueries(Statement):
         return cls("all" in given and given["all"].value == "true")
 
     async def execute(self, ctx: Context) -> Result:
-        found = await ctx.catalog.queries(self.ended_too)
+        sees, role = ctx.snapshot.access.sees, ctx.session.role
+        found = [q for q in await ctx.catalog.queries(self.ended_too) if sees(role, "query", q.id, q.owner)]
         lines = [
             (q.id, q.name, q.version, q.intended, q.actual, q.sql, q.owner, q.created_at, q.updated_at, q.message)
             for q in found
@@ -81,6 +84,9 @@ class DescribeQuery(Statement):
         ref = c.query_ref()
         c.end()
         return cls(ref, at)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "query", Name(self.ref, self.at)),)
 
     async def execute(self, ctx: Context) -> Result:
         query = await ctx.catalog.query(self.ref, at=self.at)
@@ -127,6 +133,9 @@ class TerminateQuery(Statement):
         c.end()
         return cls(ref, at)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("query", Name(self.ref, self.at)),)
+
     async def execute(self, ctx: Context) -> Result:
         query = await ctx.catalog.query(self.ref, at=self.at)
         if query.actual == "terminated":
@@ -159,6 +168,10 @@ class RestartQuery(Statement):
         pool = c.name() if c.accept("IN", "COMPUTE_POOL") else None
         c.end()
         return cls(ref, at, pool)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        mine = access.owns("query", Name(self.ref, self.at))
+        return (mine,) if self.pool is None else (mine, Need("usage", "compute_pool", self.pool))
 
     async def execute(self, ctx: Context) -> Result:
         query = await ctx.catalog.query(self.ref, at=self.at)

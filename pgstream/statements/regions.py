@@ -22,6 +22,7 @@ class ListRegions(Statement):
     """
 
     words: ClassVar = ("LIST", "REGIONS")
+    free: ClassVar = "there is one, and everybody knows it"
     columns: ClassVar = (Column("Name"), Column("Cloud"), Column("Region"))
 
     @classmethod

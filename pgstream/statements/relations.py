@@ -7,6 +7,7 @@ Manual: "LIST RELATIONS", "DESCRIBE RELATION", "DESCRIBE RELATION COLUMNS", "DRO
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,8 @@ from pgstream import types
 from pgstream.catalog.records import RelationRecord
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
@@ -63,11 +65,14 @@ class ListRelations(Statement):
         c.end()
         return cls(schema)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "schema", self.schema),)
+
     async def execute(self, ctx: Context) -> Result:
         place = places.schema(ctx, self.schema)
         found = [
             r
-            for r in ctx.catalog.snapshot.relations.values()
+            for r in ctx.snapshot.relations.values()
             if (r.full.database, r.full.schema) == place and self.kind in (None, r.kind)
         ]
         return listing(self.columns, [_line(r) for r in sorted(found, key=lambda r: r.full.name)])
@@ -123,6 +128,9 @@ class DescribeRelation(Statement):
         c.end()
         return cls(name)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "relation", self.name),)
+
     async def execute(self, ctx: Context) -> Result:
         return listing(self.columns, [_line(places.relation(ctx, self.name, self.kind))])
 
@@ -176,6 +184,9 @@ class DescribeRelationColumns(Statement):
         name = c.qname()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "relation", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         found = places.relation(ctx, self.name, self.kind)
@@ -244,8 +255,11 @@ class DropRelation(Statement):
         c.end()
         return cls(name, if_exists)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("relation", self.name, self.if_exists),)
+
     async def execute(self, ctx: Context) -> Result:
-        snapshot, tag = ctx.catalog.snapshot, " ".join(self.words)
+        snapshot, tag = ctx.snapshot, " ".join(self.words)
         if self.if_exists and snapshot.relation(self.name, ctx.session.database, ctx.session.schema) is None:
             full = snapshot.full_name(self.name, ctx.session.database, ctx.session.schema)
             return missing(ctx, tag, self.kind or "relation", str(full), full.path)

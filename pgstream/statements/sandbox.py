@@ -7,6 +7,7 @@ Must not know: how a pool is run (``engine``). Manual: "START SANDBOX", "DESCRIB
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -14,8 +15,10 @@ from pgstream import types
 from pgstream.catalog import kinds
 from pgstream.catalog.records import ObjectRecord
 from pgstream.errors import UndefinedObject
+from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, json_text, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 
@@ -58,6 +61,9 @@ class StartSandbox(_Sandbox):
     tag: ClassVar = "START SANDBOX"
     columns: ClassVar = DDL_ROW
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.creates("sandbox"),)
+
     async def execute(self, ctx: Context) -> Result:
         if _pool(ctx) is not None:
             raise kinds.duplicate("sandbox", NAME)
@@ -88,6 +94,9 @@ class DescribeSandbox(_Sandbox):
         Column("Created At", types.TIMESTAMP_LTZ), Column("Updated At", types.TIMESTAMP_LTZ),
     )  # fmt: skip
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "compute_pool", Name(NAME), if_exists=True),)
+
     async def execute(self, ctx: Context) -> Result:
         r = _there(ctx)
         state, why = ctx.engine.pool_state(NAME)
@@ -106,6 +115,9 @@ class StopSandbox(_Sandbox):
     words: ClassVar = ("STOP", "SANDBOX")
     tag: ClassVar = "STOP SANDBOX"
     columns: ClassVar = DDL_ROW
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("compute_pool", Name(NAME), if_exists=True),)
 
     async def execute(self, ctx: Context) -> Result:
         record = _there(ctx)

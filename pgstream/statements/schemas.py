@@ -7,7 +7,7 @@ ours, so PostgreSQL's AUTHORIZATION and schema elements are a syntax error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,8 @@ from pgstream.catalog.records import SchemaRecord
 from pgstream.errors import DuplicateSchema, UndefinedSchema
 from pgstream.names import Name, QName, quote
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
@@ -50,10 +51,13 @@ class CreateSchema(Statement):
         c.end()
         return cls(name, if_not_exists, database)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("create", "database", self.database),)
+
     async def execute(self, ctx: Context) -> Result:
         database, name = places.database(ctx, self.database), self.name.text
         label, path = _label(database, name), [database, name]
-        if (database, name) in ctx.catalog.snapshot.schemas:
+        if (database, name) in ctx.snapshot.schemas:
             if not self.if_not_exists:
                 raise DuplicateSchema(name=name, at=self.name.at)
             ctx.notice(f'schema "{name}" already exists, skipping')
@@ -91,6 +95,9 @@ class DropSchema(Statement):
         c.end()
         return cls(name, if_exists, cascade)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("schema", self.name, self.if_exists),)
+
     async def execute(self, ctx: Context) -> Result:
         if self.if_exists and not self._exists(ctx):
             return missing(ctx, self.tag, "schema", str(self.name), self.name.parts)
@@ -99,7 +106,7 @@ class DropSchema(Statement):
         return done(self.tag, ddl("schema", _label(database, name), "DROP", [database, name]))
 
     def _exists(self, ctx: Context) -> bool:
-        return ((ctx.session.database, *self.name.parts)[-2:]) in ctx.catalog.snapshot.schemas
+        return ((ctx.session.database, *self.name.parts)[-2:]) in ctx.snapshot.schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +131,12 @@ class ListSchemas(Statement):
         c.end()
         return cls(database)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "database", self.database),)
+
     async def execute(self, ctx: Context) -> Result:
         database = places.database(ctx, self.database)
-        found = sorted(
-            (s for s in ctx.catalog.snapshot.schemas.values() if s.database == database), key=lambda s: s.name
-        )
+        found = sorted((s for s in ctx.snapshot.schemas.values() if s.database == database), key=lambda s: s.name)
         return listing(self.columns, [_line(s) for s in found])
 
 
@@ -154,6 +162,9 @@ class DescribeSchema(Statement):
         name = c.qname()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, "schema", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         return listing(self.columns, [_line(ctx.catalog.snapshot.schemas[places.schema(ctx, self.name)])])

@@ -6,7 +6,7 @@ Must not know: how it is planned or run. Manual: "SELECT".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -18,7 +18,8 @@ from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select as Query
 from pgstream.sql.select import names
-from pgstream.statements import continuous
+from pgstream.statements import access, continuous
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS
 from pgstream.statements.base import Column, Context, Result, Session, Statement
 from pgstream.statements.continuous import QueryOptions, query_options
@@ -56,11 +57,15 @@ class SelectStream(Statement):
         return cls(select, query_options(query_with))
 
     def parameter_types(self, snapshot: Snapshot, session: Session) -> Mapping[int, int]:
-        read = [snapshot.relation(name, session.database, session.schema) for name in names(self.select)]
+        seen = snapshot.seen_by(session.role)
+        read = [seen.relation(name, session.database, session.schema) for name in names(self.select)]
         columns = [(c.name, c.type.oid) for relation in read if relation is not None for c in relation.columns]
         # A name of two types says nothing.
         known = {name: oid for name, oid in columns if all(o == oid for n, o in columns if n == name)}
         return infer(self.select.tree, known)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return [*access.reads(self.select), access.runs(ctx.session)]
 
     async def describe(self, ctx: Context) -> tuple[Column, ...]:
         columns = await continuous.analyze(ctx, self._plan(ctx).root)
@@ -83,7 +88,7 @@ class SelectStream(Statement):
     def _plan(self, ctx: Context) -> Planned:
         session = ctx.session
         bound = [Parameter(v, oid) for v, oid in zip(ctx.parameters, ctx.parameter_oids, strict=True)]
-        snapshot = ctx.catalog.snapshot
+        snapshot = ctx.snapshot
         return plan_select(
             self.select, snapshot, session.database, session.schema, "result", parameters=bound,
             expires=self.options.expires,

@@ -7,7 +7,7 @@ Must not know: any kind. Start reading at ``Create``; objects with a table of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -17,7 +17,8 @@ from pgstream.errors import InvalidOption
 from pgstream.names import Name
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import attachments, places
+from pgstream.statements import access, attachments, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
@@ -77,6 +78,9 @@ class Create(OfKind):
         given = c.properties() if cls.needs_with or c.accept("WITH") else {}
         c.end()
         return cls(name, if_not_exists, given)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.creates(self.kind),)
 
     async def execute(self, ctx: Context) -> Result:
         if self.found(ctx):
@@ -139,6 +143,9 @@ class Update(OfKind):
         c.end()
         return cls(name, given)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.changes(self.kind, self.name),)
+
     async def execute(self, ctx: Context) -> Result:
         record = places.object(ctx, self.kind, self.name)
         checked = await self.changed(ctx, self.options, await full_options(ctx, record))
@@ -187,6 +194,9 @@ class Drop(OfKind):
         c.end()
         return cls(name, if_exists)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.changes(self.kind, self.name, self.if_exists),)
+
     async def execute(self, ctx: Context) -> Result:
         if self.if_exists and not self.found(ctx):
             return missing(ctx, self.tag, self.kind, self.label, self.path(ctx))
@@ -204,6 +214,7 @@ class List(OfKind):
     """LIST kinds"""
 
     verb: ClassVar[str] = "LIST"
+    free: ClassVar[str] = "it shows what the role sees"
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -244,6 +255,9 @@ class Describe(OfKind):
         name = c.name()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need(access.SEES, self.kind, self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         record = places.object(ctx, self.kind, self.name)

@@ -26,9 +26,11 @@ from pgstream.statements.create_as import CreateMaterializedViewAs
 from pgstream.statements.cursors import DeclareCursor
 from pgstream.statements.entities import UpdateEntity
 from pgstream.statements.functions import CreateFunction, DropFunction, is_named
+from pgstream.statements.grants import AlterOwner, GrantOwnership, GrantPrivileges, RevokePrivileges
 from pgstream.statements.indexes import CreateIndex, DropIndex
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
+from pgstream.statements.roles import GrantRole, RevokeRole
 from pgstream.statements.schema_registries import UpdateSchemaRegistry
 from pgstream.statements.secrets import UpdateSecret
 from pgstream.statements.select import SelectStream
@@ -54,8 +56,12 @@ _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s+{_NAME}\s+(?:IN\s+STORE\s|WITH\s*\()"
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
+_GRANTED = re.compile(rf"\bON\s+(?:TABLE\s+)?({_NAME})", re.I)
+_OWNER = re.compile(r"\bOWNER\s+TO\b", re.I)
+_OURS_ALTERED = ("RELATION", "STREAM", "CHANGELOG", "DATABASE", "SCHEMA", "STORE", "SCHEMA_REGISTRY", "SECRET", "QUERY",
+                 "COMPUTE_POOL", "DESCRIPTOR_SOURCE", "FUNCTION_SOURCE", "ROLE")  # fmt: skip
 _DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW|INDEX)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
-_ALTERED = re.compile(rf"\s*ALTER\s+(?:TABLE|MATERIALIZED\s+VIEW)\s+({_NAME})", re.I)
+_ALTERED = re.compile(rf"\s*ALTER\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
 _DESCRIPTION = re.compile(r"\bSET\s+description\s*=", re.I)
 # TRUNCATE relation, with nothing or these words after it, empties PostgreSQL's table of that name.
 _TRUNCATED = re.compile(rf"\s*TRUNCATE\s+RELATION\s+(?!(?:CASCADE|RESTRICT|RESTART|CONTINUE)\b)(?={_PART})", re.I)
@@ -104,15 +110,6 @@ class CreateViewOverStream(Refused):
 
     what = "CREATE VIEW of a select that reads a stream"
     hint = "CREATE MATERIALIZED VIEW AS keeps its result current."
-
-
-class GrantToRole(Refused):
-    """GRANT … TO ROLE, REVOKE … FROM ROLE, GRANT ROLE.
-
-    Refused until roles are there; PostgreSQL's own GRANT passes.
-    """
-
-    what = "granting to roles"
 
 
 class SystemTable(Refused):
@@ -199,23 +196,33 @@ def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type
     return {"TABLE": DropTable, "VIEW": DropView, "INDEX": DropIndex}.get(words[1], DropMaterializedView)
 
 
-def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    plain = _LITERAL.sub("''", text)
-    if not _DESCRIPTION.search(plain):
-        return None
-    if words[1:2] in (("RELATION",), ("STREAM",), ("CHANGELOG",)):
-        return AlterRelation
-    altered = _ALTERED.match(plain)
-    return AlterRelation if altered is not None and _relation(altered[1], snapshot, session) is not None else None
-
-
 def _truncate(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     return TruncateRelation if _TRUNCATED.match(_LITERAL.sub(" ", text)) else None
 
 
 def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    named = words[1:2] == ("ROLE",) and words[2:3] not in (("TO",), ("FROM",))
-    return GrantToRole if named or _ROLE.search(_LITERAL.sub("''", text)) else None
+    grants = words[0] == "GRANT"
+    if words[1:2] == ("ROLE",) and words[2:3] not in (("TO",), ("FROM",), ()):
+        return GrantRole if grants else RevokeRole
+    if words[1:2] == ("OWNERSHIP",):
+        return GrantOwnership if grants else None
+    plain = _LITERAL.sub("''", text)
+    on = _GRANTED.search(plain)
+    ours = _ROLE.search(plain) or (on is not None and _relation(on[1], snapshot, session) is not None)
+    return (GrantPrivileges if grants else RevokePrivileges) if ours else None
+
+
+def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    """PostgreSQL's ALTER … OWNER TO is ours for what is in the catalogue, and SET description; its own tables are its
+    own.
+    """
+    plain = _LITERAL.sub("''", text)
+    found = AlterOwner if _OWNER.search(plain) else AlterRelation if _DESCRIPTION.search(plain) else None
+    ours = _OURS_ALTERED if found is AlterOwner else _OURS_ALTERED[:3]
+    if found is None or (words[1:2] and words[1] in ours):
+        return found
+    altered = _ALTERED.match(plain)
+    return found if altered is not None and _relation(altered[1], snapshot, session) is not None else None
 
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -248,7 +255,8 @@ SHARED: dict[str, Decide] = {
     "DROP": _drop,
     "EXPLAIN": _over(ExplainStream),
     "FETCH": _cursor,
-    # TO ROLE and TO USER are no words of PostgreSQL's GRANT; GRANT ROLE r and GRANT OWNERSHIP neither.
+    # TO ROLE and TO USER are no words of PostgreSQL's GRANT; GRANT ROLE r and GRANT OWNERSHIP neither. PostgreSQL's own
+    # form is ours when it is about a relation of the catalogue.
     "GRANT": _grant,
     # Ours when the target or a source is a stream or a changelog. INSERT INTO ENTITY name is found before.
     "INSERT": _insert,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -23,7 +23,8 @@ from pgstream.catalog.records import ObjectRecord
 from pgstream.errors import InvalidOption
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import access, places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result
 from pgstream.statements.heading import expect
@@ -145,6 +146,9 @@ class _CopySource(OfKind):
         to = c.name()
         c.end()
         return cls(name, to)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return Need(access.SEES, self.kind, self.name), access.creates(self.kind)
 
     async def execute(self, ctx: Context) -> Result:
         record, name = places.object(ctx, self.kind, self.name), self.to.text

@@ -24,7 +24,7 @@ class _OfStore(OfKind):
     kind: ClassVar[str] = "store"
 
     def found(self, ctx: Context) -> bool:
-        return self.label in ctx.catalog.snapshot.stores
+        return self.label in ctx.snapshot.stores
 
 
 class CreateStore(_OfStore, Create):
@@ -113,7 +113,7 @@ class ListStores(List):
 
     async def lines(self, ctx: Context) -> list[Sequence[Any]]:
         default = places.default(ctx, "store")
-        found = sorted(ctx.catalog.snapshot.stores.values(), key=lambda s: s.name)
+        found = sorted(ctx.snapshot.stores.values(), key=lambda s: s.name)
         return [
             (s.name, places.store_type(s).label, s.state, s.message, s.name == default, s.owner, s.created_at,
              s.updated_at, json_text([s.name]))

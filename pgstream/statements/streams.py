@@ -8,6 +8,7 @@ Manual: "CREATE STREAM", "CREATE CHANGELOG".
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -18,7 +19,8 @@ from pgstream.names import FullName, Name, QName
 from pgstream.properties import Options
 from pgstream.sql.columns import ColumnDef
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import declared, places, topics
+from pgstream.statements import access, declared, places, topics
+from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
 from pgstream.statements.explained import Explained, relation_facts
@@ -77,9 +79,12 @@ class CreateStream(Statement):
                 hint="CREATE CHANGELOG declares a relation with a primary key.",
             )
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.makes_relation(self.name), access.in_store(self.given))
+
     async def execute(self, ctx: Context) -> Result:
         full = places.new_relation(ctx, self.name)
-        if (full.database, full.schema, full.name) in ctx.catalog.snapshot.relations:
+        if (full.database, full.schema, full.name) in ctx.snapshot.relations:
             return already(ctx, self, full)
         d, relation = self._relation(ctx, full)
         async with AsyncExitStack() as undo:

@@ -16,12 +16,11 @@ from typing import Any, ClassVar, Self
 from pgstream import types
 from pgstream.catalog import kinds
 from pgstream.catalog.records import ObjectRecord
-from pgstream.errors import InsufficientPrivilege
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import places
 from pgstream.statements.answers import ddl
-from pgstream.statements.base import DDL_ROW, Column, Context, Result
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.shapes import Create, Drop, List, OfKind
 from pgstream.stores.spec import Kind, Option, OptionTable
 
@@ -33,6 +32,7 @@ OPTIONS = OptionTable(
         Option("token.expires_in_days", Kind.INTEGER, "Days until it expires.", default="90", minimum=1),
     ),
 )  # fmt: skip
+_OWN = "a user's tokens are the user's own, whatever role the session has"
 # Five columns, the fifth being the token: the manual's order, without a Path.
 TOKEN_ROW = (*DDL_ROW[:4], Column("Token"))
 
@@ -60,6 +60,8 @@ class CreateApiToken(Create):
     """
 
     kind: ClassVar[str] = "api_token"
+    free: ClassVar[str] = _OWN
+    needs = Statement.needs
     options: ClassVar[OptionTable] = OPTIONS
     columns: ClassVar[tuple[Column, ...]] = TOKEN_ROW
 
@@ -71,6 +73,9 @@ class CreateApiToken(Create):
             ctx.notice(f"{sentence}, skipping")
             return Result(self.tag, self.columns, [[self.kind, self.label, "CREATE", sentence, None]])
         record, _ = await self.record(ctx)
+        role = record.options["token.role_name"]
+        if role not in ctx.catalog.snapshot.access.usable(ctx.session.user):
+            raise kinds.missing("role", role, self.given["token.role_name"].value_at)
         record, kept, token = new_token(record, int(record.options["token.expires_in_days"]))
         await ctx.catalog.inventory.create(record, kept, at=self.name.at)
         return Result(self.tag, self.columns, [[*ddl(self.kind, self.label, "CREATE", [])[:4], token]])
@@ -84,6 +89,8 @@ class AlterApiToken(OfKind):
     """
 
     kind: ClassVar[str] = "api_token"
+    free: ClassVar[str] = _OWN
+    needs = Statement.needs
     verb: ClassVar[str] = "ALTER"
     columns: ClassVar[tuple[Column, ...]] = TOKEN_ROW
 
@@ -113,6 +120,8 @@ class DropApiToken(Drop):
     """
 
     kind: ClassVar[str] = "api_token"
+    free: ClassVar[str] = _OWN
+    needs = Statement.needs
 
     async def drop(self, ctx: Context) -> None:
         record = places.object(ctx, self.kind, self.name)
@@ -122,7 +131,7 @@ class DropApiToken(Drop):
 
 def _check_owner(ctx: Context, record: ObjectRecord, name: Name) -> None:
     if record.created_by != ctx.session.user:
-        raise InsufficientPrivilege(kind="api_token", name=record.name, at=name.at)
+        raise kinds.missing("api_token", record.name, name.at)
 
 
 class ListApiTokens(List):
@@ -132,6 +141,8 @@ class ListApiTokens(List):
     """
 
     kind: ClassVar[str] = "api_token"
+    free: ClassVar[str] = _OWN
+    needs = Statement.needs
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Name"), Column("Last Used", types.TIMESTAMP_LTZ), Column("Created At", types.TIMESTAMP_LTZ),
         Column("Expires At", types.TIMESTAMP_LTZ),

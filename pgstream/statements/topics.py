@@ -72,7 +72,7 @@ def _counts(d: Declared) -> set[str]:
 async def _like(ctx: Context, d: Declared, source: RelationRecord | None) -> dict[str, str]:
     if source is None or source.store is None or source.entity is None:
         return {}
-    store = ctx.catalog.snapshot.stores[source.store]
+    store = ctx.snapshot.store_of(source)
     if store.type != d.store.type:
         return {}
     async with places.open_store(ctx, store) as admin:

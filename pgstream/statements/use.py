@@ -2,17 +2,19 @@
 
 Owns: what changes in the session, and when the backend connection must follow.
 Must not know: how a connection moves (``Context.use_database``, ``Context.use_schema``).
-Manual: "USE". USE ROLE and USE ORGANIZATION are in ``later.py``.
+Manual: "USE". ``roles.py`` has USE ROLE; USE ORGANIZATION is in ``later.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream.names import Name, QName
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import places
+from pgstream.statements.access import Need
 from pgstream.statements.answers import CONTEXT_ROW
 from pgstream.statements.base import Context, Result, Statement
 
@@ -41,6 +43,9 @@ class UseDatabase(Statement):
         c.end()
         return cls(name)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "database", self.name),)
+
     async def execute(self, ctx: Context) -> Result:
         name = places.database(ctx, self.name)
         await _move(ctx, name)
@@ -65,6 +70,9 @@ class UseSchema(Statement):
         name = c.qname()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "schema", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         database, schema = places.schema(ctx, self.name)
@@ -93,6 +101,9 @@ class UseStore(Statement):
         c.end()
         return cls(name)
 
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "store", self.name),)
+
     async def execute(self, ctx: Context) -> Result:
         ctx.session.store = places.store(ctx, self.name).name
         return _using("store", ctx.session.store)
@@ -116,6 +127,9 @@ class UseComputePool(Statement):
         name = c.name()
         c.end()
         return cls(name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (Need("usage", "compute_pool", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
         ctx.session.pool = places.object(ctx, "compute_pool", self.name).name

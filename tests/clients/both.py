@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from pgstream import config
@@ -38,6 +39,12 @@ def address(server: Server, target: str) -> dict[str, str]:
 def backend_port(server: Server) -> int:
     """The port of the embedded PostgreSQL, from its own pid file."""
     return int((server.data_dir / "postgres" / "postmaster.pid").read_text().splitlines()[3])
+
+
+def work_in_a_role(superuser: str) -> None:
+    """Without the front door a session of the first user begins in the role that it begins in behind it."""
+    with psycopg.connect(superuser, autocommit=True) as conn:
+        conn.execute("ALTER ROLE admin SET role = 'sysadmin'")
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ def ask(postgres: Postgres):
 
     def run(sql: str, user: str | None = "admin", database: str = "main", password: str = "first's password") -> list:
         url = postgres.url(database, user, password) if user else postgres.url(database)
-        with psycopg.connect(url, autocommit=True) as conn:
+        # A user inherits nothing: it works in the role that it takes.
+        with psycopg.connect(url, autocommit=True, options="-c role=sysadmin" if user == "admin" else "") as conn:
             found = conn.execute(sql)
             return [list(r) for r in found.fetchall()] if found.description else []
 

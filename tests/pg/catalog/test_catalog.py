@@ -89,8 +89,11 @@ async def test_first_start_makes_user_database_and_roles(catalog: Catalog, ask) 
     assert set(catalog.snapshot.databases) == {"main"}
     assert set(catalog.snapshot.schemas) == {("main", "public")}
     assert catalog.generated_password is None
-    assert ask("SELECT current_user, pg_has_role('sysadmin', 'usage'), pg_has_role('useradmin', 'usage')") == [
-        ["admin", True, True]
+    assert ask("SELECT session_user, current_user, pg_has_role('admin', 'useradmin', 'member')") == [
+        ["admin", "sysadmin", True]
+    ]
+    assert ask("SELECT pg_has_role('admin', 'orgadmin', 'usage'), pg_has_role('admin', 'orgadmin', 'member')") == [
+        [False, True]
     ]
     # Ordinary tables and temporary ones are the client's own business.
     ask("CREATE TABLE mine (i int)")

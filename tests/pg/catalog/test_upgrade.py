@@ -55,3 +55,70 @@ async def test_a_users_view_over_it_is_not_dropped(before, catalog: Catalog, reo
         await reopen()
     assert e.value.detail == "view public.mine depends on view public.counts"
     assert ask("SELECT * FROM mine") == [["u", 1]]
+
+
+# What the version before roles had: PostgreSQL's roles without our rows, and a user who inherits and owns.
+_CATALOG_BEFORE_ROLES = """
+DROP TABLE memberships, grants, policies;
+ALTER TABLE relations DROP COLUMN row_security;
+DELETE FROM meta WHERE key IN ('first_roles', 'first_user');
+DELETE FROM objects WHERE kind = 'role';
+UPDATE alembic_version SET version_num = '0002';
+REVOKE orgadmin FROM admin;
+ALTER ROLE admin INHERIT;
+GRANT orgadmin TO admin;
+REVOKE pgstream_public FROM sysadmin, useradmin, securityadmin, orgadmin, admin;
+"""
+_MAIN_BEFORE_ROLES = """
+DROP ROLE pgstream_public;
+REVOKE ALL ON DATABASE main FROM PUBLIC;
+GRANT CONNECT, TEMPORARY ON DATABASE main TO sysadmin, pgstream_worker;
+CREATE TABLE public.mine (i int); ALTER TABLE public.mine OWNER TO admin; INSERT INTO public.mine VALUES (1);
+"""
+
+
+@pytest.fixture
+async def before_roles(catalog: Catalog, ask) -> None:
+    await catalog.create_relation(stream())
+    await catalog.create_query(query("counts"), view())
+    ask("REVOKE USAGE ON SCHEMA public FROM pgstream_public", user=None)
+    ask(_CATALOG_BEFORE_ROLES, user=None, database="pgstream_control")
+    ask(_MAIN_BEFORE_ROLES, user=None)
+
+
+async def test_the_user_before_roles_works_in_one(before_roles, catalog: Catalog, reopen, ask) -> None:
+    again = await reopen()
+    access = again.snapshot.access
+    assert access.roles_of("admin") == ("orgadmin",) and again.snapshot.first_role("admin") == "sysadmin"
+    assert access.manages("sysadmin", "create_store") and not access.manages("sysadmin", "manage_members")
+    assert {o.name for o in again.snapshot.objects.values() if o.kind == "role"} == {
+        "orgadmin", "public", "securityadmin", "sysadmin", "useradmin"
+    }  # fmt: skip
+    # Nothing is inherited, in PostgreSQL as little as here; what the user owned is the role's.
+    assert ask("SELECT pg_has_role('admin', 'orgadmin', 'usage'), pg_has_role('admin', 'orgadmin', 'member')") == [
+        [False, True]
+    ]
+    assert ask("SELECT * FROM mine") == [[1]] and ask("SELECT count(*) FROM counts") == [[0]]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        ask("SET ROLE NONE; SELECT * FROM public.mine")
+    # Once: what is changed afterwards stays.
+    third = await reopen()
+    assert third.snapshot.access == access
+    await third.close()
+    await again.close()
+
+
+async def test_an_upgrade_cut_short_is_finished_by_the_next_start(
+    before_roles, catalog: Catalog, reopen, ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(*_: object) -> None:
+        raise ConfigurationError(what="cut")
+
+    with monkeypatch.context() as m:
+        m.setattr("pgstream.catalog.authority.users_before", cut)
+        with pytest.raises(ConfigurationError, match="cut"):
+            await reopen()
+    again = await reopen()
+    assert again.snapshot.access.roles_of("admin") == ("orgadmin",)
+    assert ask("SELECT pg_has_role('admin', 'orgadmin', 'usage')") == [[False]]
+    await again.close()

@@ -16,7 +16,7 @@ from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
 from pgstream.names import FullName
-from tests.clients.both import backend_port
+from tests.clients.both import backend_port, work_in_a_role
 from tests.pg.catalog.test_catalog import columns, query
 from tests.server import PASSWORD, Server
 
@@ -60,6 +60,7 @@ async def _furnish(config: Config) -> None:
             rows = "('u1', 1, '2024-01-02 03:04:05+00'), ('u2', 2, NULL)"
             worker.execute(f"INSERT INTO public.views_per_user VALUES {rows}".encode())
             worker.execute("CREATE UNLOGGED TABLE pg_pgstream.s_0_1 (LIKE public.views_per_user)")
+        work_in_a_role(postgres.url("postgres"))
     finally:
         await catalog.close()
         await postgres.stop()

@@ -17,7 +17,7 @@ from tests.pg.catalogues.conftest import Both
 
 pytestmark = pytest.mark.pg
 # They need nothing that could be missing; START SANDBOX would start one.
-_FINE = {"ListDescriptors", "ListRegions", "StartSandbox"}
+_FINE = {"CanI", "ListDescriptors", "ListRegions", "StartSandbox"}
 _OPTION = re.compile(r"WITH \(('[\w.]+')")
 _CODES = {"0A000", "22023", "3D000", "3F000", "42601", "42704", "42P01", "42703", "42809", "42883", "42939", "34000",
           "55000", "58000"}  # fmt: skip
@@ -26,6 +26,7 @@ _CODES = {"0A000", "22023", "3D000", "3F000", "42601", "42704", "42P01", "42703"
 @pytest.fixture(scope="module")
 def server(both: Both) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(both.ours, autocommit=True) as c:
+        c.execute("USE ROLE orgadmin")  # no privilege is missing
         yield c
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psycopg
@@ -153,7 +153,8 @@ def _replaced(row: bytes, numbers: dict[bytes, bytes]) -> bytes:
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[double.Door]:
     """A door with pgstream's language, and streams in its catalogue that the statements' texts name."""
     data_dir = tmp_path_factory.mktemp("front")
-    front = double.start(data_dir, language=Language.ours(), snapshot=SNAPSHOT)
+    seen = replace(SNAPSHOT, databases=double.Databases.snapshot.databases, access=double.Databases.snapshot.access)
+    front = double.start(data_dir, language=Language.ours(), snapshot=seen)
     yield front
     front.stop()
 

@@ -22,6 +22,7 @@ import psycopg
 import uvloop
 
 from pgstream import types
+from pgstream.catalog.privileges import Access, Grant, by_object
 from pgstream.catalog.records import DatabaseRecord, Snapshot
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
@@ -45,8 +46,12 @@ LIVE: set[str] = set()
 """Names of streaming results that are open."""
 
 
+class Free(Statement):
+    free = "the door asks for no privileges of its own"
+
+
 @dataclass(frozen=True)
-class ListDoors(Statement):
+class ListDoors(Free):
     words = ("LIST", "DOORS")
     columns = (
         Column("name"),
@@ -67,7 +72,7 @@ class ListDoors(Statement):
 
 
 @dataclass(frozen=True)
-class Count(Statement):
+class Count(Free):
     limit: int | None
     words = ("COUNT",)
     columns = (Column("n", types.INTEGER), Column("text"))
@@ -89,7 +94,7 @@ class Count(Statement):
 
 
 @dataclass(frozen=True)
-class Create(Statement):
+class Create(Free):
     words = ("CREATE", "DOOR")
 
     async def execute(self, ctx: Context) -> Result:
@@ -98,7 +103,7 @@ class Create(Statement):
 
 
 @dataclass(frozen=True)
-class Echo(Statement):
+class Echo(Free):
     words = ("ECHO",)
     columns = (Column("value"),)
 
@@ -107,7 +112,7 @@ class Echo(Statement):
 
 
 @dataclass(frozen=True)
-class Break(Statement):
+class Break(Free):
     words = ("BREAK",)
 
     async def execute(self, ctx: Context) -> Result:
@@ -115,7 +120,7 @@ class Break(Statement):
 
 
 @dataclass(frozen=True)
-class Use(Statement):
+class Use(Free):
     kind: str
     name: str
     words = ("USE",)
@@ -126,7 +131,7 @@ class Use(Statement):
 
 
 @dataclass(frozen=True)
-class Where(Statement):
+class Where(Free):
     words = ("WHERE",)
     columns = (Column("schema"),)
 
@@ -135,7 +140,7 @@ class Where(Statement):
 
 
 @dataclass(frozen=True)
-class Quiet(Statement):
+class Quiet(Free):
     words = ("QUIET",)
 
     async def execute(self, ctx: Context) -> Result:
@@ -143,7 +148,7 @@ class Quiet(Statement):
 
 
 @dataclass(frozen=True)
-class Nap(Statement):
+class Nap(Free):
     words = ("NAP",)
 
     async def execute(self, ctx: Context) -> Result:
@@ -224,11 +229,24 @@ def parse(text: str, kind: type[Statement]) -> Statement:
     return kind()
 
 
+DATABASES = ("main", "other", "nowhere")
+
+
+class Themselves(Access):
+    """Whoever comes works in a role that is themselves: in PostgreSQL's eyes they are who they are without the door."""
+
+    def roles_of(self, user: str) -> tuple[str, ...]:
+        return (user,)
+
+
 class Databases:
     """The door's view of the catalogue: the databases there are."""
 
     mock_secret = b"mock"
-    snapshot = Snapshot(databases={n: DatabaseRecord(n, "alice") for n in ("main", "other", "nowhere")})
+    snapshot = Snapshot(
+        databases={n: DatabaseRecord(n, "alice") for n in DATABASES},
+        access=Themselves((), by_object(Grant("public", "usage", "database", n) for n in DATABASES)),
+    )
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
         if snapshot is not None:

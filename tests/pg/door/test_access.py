@@ -307,7 +307,7 @@ def test_a_signal_makes_the_server_read_them_anew(ca, tmp_path: Path):
         server.process.send_signal(signal.SIGHUP)
         within(20, lambda: "certificates and access table reloaded" in server.log.read_text())
         with within(20, lambda: server.connect(**own, require_auth="none")) as conn:
-            assert one(conn) == "admin admin"
+            assert one(conn) == "sysadmin admin"
             conn.execute("LIST STORES")
         with pytest.raises(psycopg.OperationalError, match="requires a valid client certificate"):
             server.connect()

@@ -1,7 +1,7 @@
 """The door with the real language and the real catalogue before a real PostgreSQL; only the engine is missing.
 
-``Whole`` has the first user ``admin`` and a plain user ``mallory``, who may connect to ``main`` and, to make it worth
-her while, make objects in ``public``.
+``Whole`` has the first user ``admin`` and a plain user ``mallory``. Her role ``guests`` may connect to ``main`` and, to
+make it worth her while, make objects in ``public``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 import psycopg
 
 from pgstream.catalog.databases import STATE
-from pgstream.catalog.records import ColumnRecord, RelationRecord
+from pgstream.catalog.privileges import Grant, Membership
+from pgstream.catalog.records import ColumnRecord, ObjectRecord, RelationRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
@@ -74,12 +75,16 @@ class Whole(Door):
 
     async def _make_user(self) -> None:
         async with await psycopg.AsyncConnection.connect(self.postgres.url("main"), autocommit=True) as conn:
-            for sql in (
-                f"CREATE ROLE mallory LOGIN PASSWORD '{self.PASSWORD}'",
-                "GRANT CONNECT, TEMPORARY ON DATABASE main TO mallory",
-                "GRANT USAGE, CREATE ON SCHEMA public TO mallory",
-            ):
-                await conn.execute(sql)
+            await conn.execute(f"CREATE ROLE mallory LOGIN NOINHERIT PASSWORD '{self.PASSWORD}'")
+        authority = self.catalog.authority
+        await authority.create_role(ObjectRecord("role", "guests", owner="useradmin"), inherits=(), members=())
+        await authority.grant_roles([Membership("guests", "mallory", is_user=True)])
+        await authority.grant(
+            [
+                Grant("guests", "usage", "database", "main"),
+                *(Grant("guests", p, "schema", "main.public") for p in ("usage", "create")),
+            ]
+        )
         options = {"uris": "b:9092", "kafka.sasl.password": SECRET}
         await self.catalog.create_store("k", "kafka", options, frozenset({"kafka.sasl.password"}), "sysadmin")
         await self.catalog.create_relation(relation("clicks", "stream"))

@@ -7,25 +7,35 @@ import dataclasses
 import pickle
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pgstream import errors, types
+from pgstream.catalog.privileges import Access, Membership
+from pgstream.catalog.records import Snapshot
 from pgstream.config import Config
 from pgstream.server import hosted
 from pgstream.server.hosted import Host
 from pgstream.server.language import Language
 from pgstream.server.remote import Elsewhere
+from pgstream.statements.access import Need
 from pgstream.statements.base import Column, Context, Result, Session, Statement
 from tests.links import Ends
 
 OPEN: set[str] = set()
 STARTED = asyncio.Event()
+ALICE = Snapshot(access=Access((Membership("sysadmin", "alice", is_user=True),)))
+CATALOG: Any = SimpleNamespace(snapshot=ALICE, said="the catalogue")
+
+
+class Free(Statement):
+    free = "the link asks for no privileges of its own"
 
 
 @dataclass(frozen=True)
-class Add(Statement):
+class Add(Free):
     """Answers its parameters and what the session says when asked to move."""
 
     async def describe(self, ctx: Context) -> tuple[Column, ...]:
@@ -34,31 +44,42 @@ class Add(Statement):
     async def execute(self, ctx: Context) -> Result:
         ctx.notice("adding", severity="WARNING", hint="why")
         await ctx.use_schema("there")
-        ctx.session.store = ctx.catalog
+        ctx.session.store = ctx.catalog.said
         return Result("ADD {rows}", await self.describe(ctx), [[ctx.session.schema, *ctx.parameters]])
 
 
 @dataclass(frozen=True)
-class Fail(Statement):
+class Guarded(Statement):
+    """Never reached."""
+
+    def needs(self, ctx: Context) -> tuple[Need, ...]:
+        return (Need("manage_members"),)
+
+    async def describe(self, ctx: Context) -> tuple[Column, ...]:
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class Fail(Free):
     async def execute(self, ctx: Context) -> Result:
         raise errors.UndefinedStore(name="k", at=5, detail="It is gone.")
 
 
 @dataclass(frozen=True)
-class Bug(Statement):
+class Bug(Free):
     async def execute(self, ctx: Context) -> Result:
         raise RuntimeError("a secret detail")
 
 
 @dataclass(frozen=True)
-class Move(Statement):
+class Move(Free):
     async def execute(self, ctx: Context) -> Result:
         await ctx.use_database("nowhere")
         raise AssertionError
 
 
 @dataclass(frozen=True)
-class Count(Statement):
+class Count(Free):
     columns = (Column("n"),)
 
     async def execute(self, ctx: Context) -> Result:
@@ -76,7 +97,7 @@ class Count(Statement):
 
 
 @dataclass(frozen=True)
-class Wait(Statement):
+class Wait(Free):
     async def execute(self, ctx: Context) -> Result:
         STARTED.set()
         await asyncio.Event().wait()
@@ -87,9 +108,7 @@ class Both(Ends):
     """The ends, and contexts for statements."""
 
     def __init__(self) -> None:
-        super().__init__(
-            Host(Config(), "the catalogue", None, Language(None, None, lambda text, kind: kind(), None, None))
-        )  # type: ignore[arg-type]
+        super().__init__(Host(Config(), CATALOG, None, Language(None, None, lambda text, kind: kind(), None, None)))  # type: ignore[arg-type]
         self.heard: list[object] = []
 
     async def __aenter__(self) -> Both:
@@ -112,11 +131,14 @@ class Both(Ends):
         async def use_database(name: str) -> None:
             raise errors.UndefinedDatabase(name=name)
 
+        async def use_role(name: str) -> None:
+            session.role = name
+
         notice: Callable[..., None] = lambda *args, **more: self.heard.append((args, more))  # noqa: E731
         elsewhere: Any = Elsewhere("catalogue")
         return Context(
             config=Config(), session=session, catalog=elsewhere, engine=elsewhere, notice=notice,
-            use_database=use_database, use_schema=use_schema, postgres=elsewhere, run=elsewhere,
+            use_database=use_database, use_schema=use_schema, use_role=use_role, postgres=elsewhere, run=elsewhere,
             parameters=parameters, parameter_oids=(25,),
         )  # fmt: skip
 
@@ -129,7 +151,7 @@ async def until(probe: Callable[[], object]) -> None:
 
 def test_every_function_of_a_context_is_known_to_the_link() -> None:
     functions = {f.name for f in dataclasses.fields(Context)} - hosted.HERE
-    known = {"notice", "postgres", "run", "use_database", "use_schema"}
+    known = {"notice", "postgres", "run", "use_database", "use_role", "use_schema"}
     assert functions == known, "is it called at once, or waited for? see hosted"
     assert functions >= hosted.AT_ONCE
 
@@ -158,6 +180,23 @@ async def test_a_statement_has_its_session_there() -> None:
         assert (result.tag, result.rows) == ("ADD {rows}", [["there", "1", None]])
         assert (context.session.schema, context.session.store) == ("there", "the catalogue")
         assert ends.heard == [(("adding",), {"severity": "WARNING", "hint": "why"})]
+
+
+async def test_privileges_are_asked_for_there() -> None:
+    async with Both() as ends:
+        for does in (ends.remote.execute, ends.remote.describe):
+            with pytest.raises(errors.InsufficientPrivilege):
+                await does("DROP", Guarded(), ends.context())
+        context = ends.context()
+        context.session.role = "orgadmin"
+        with pytest.raises(errors.InsufficientPrivilege, match="role orgadmin"):
+            await ends.remote.execute("ADD", Add(), context)
+
+
+def test_a_snapshot_crosses_after_it_was_used() -> None:
+    ALICE.seen_by("sysadmin")
+    copy = pickle.loads(pickle.dumps(ALICE))
+    assert copy == ALICE and copy.seen_by("sysadmin").access == ALICE.access
 
 
 async def test_columns_that_are_known_are_not_asked_for() -> None:

@@ -83,7 +83,7 @@ class Analyzer:
 def do_explain(text: str) -> str:
     """What DESCRIBE shows, and what would be recorded; nothing of it touches a store."""
     catalog = SimpleNamespace(snapshot=SNAPSHOT, staging_stem=lambda id: "v_1")
-    ctx: Any = Context(Config(), session(), catalog, Analyzer(), lambda *_, **__: None, None, None, None, None)  # type: ignore[arg-type]
+    ctx: Any = Context(Config(), session(), catalog, Analyzer(), lambda *_, **__: None, *[None] * 5)  # type: ignore[arg-type]
     found = statements.recognize(text, SNAPSHOT, session())
     assert found is not None
     statement: Any = statements.parse(text, found)
@@ -120,6 +120,16 @@ def test_every_statement_says_its_syntax() -> None:
         assert ";" in syntax and meaning.strip(), s
         if s not in (statements.SelectStream, statements.DescribeStatement):
             assert syntax.startswith(" ".join(s.words)), s
+
+
+def test_every_statement_declares_its_privileges_or_why_it_needs_none() -> None:
+    """``needs`` is asked in one place for all; a statement that says nothing would be refused as an internal error."""
+    for s in statements.STATEMENTS:
+        assert (s.needs is not Statement.needs) != bool(s.free), s
+    for said in (later.Later, later.Unknown):
+        assert not said.free  # their parsing never ends well
+    with pytest.raises(NotImplementedError):
+        Statement().needs(None)  # type: ignore[arg-type]
 
 
 def test_statements_are_sorted_and_found_by_their_words() -> None:

@@ -106,7 +106,7 @@ CLUSTER items USING items_pkey
 
 CREATE EXTENSION nowhere
 
-CREATE ROLE another
+CREATE GROUP another
 
 SECURITY LABEL ON TABLE items IS 'x'
 

@@ -172,7 +172,7 @@ SET ROLE nobody_here
 
 SET SESSION AUTHORIZATION nobody_here
 
-DROP ROLE nobody_here
+DROP GROUP nobody_here
 
 SELECT pg_read_file('/etc/passwd')
 
