@@ -23,7 +23,7 @@ import psycopg
 import psycopg2
 import pytest
 
-from tests.clients.test_streaming import _gone, _started
+from tests.clients.test_streaming import _gone, _started, jdbc
 from tests.server import Kafka, Server, within
 
 pytestmark = pytest.mark.clients
@@ -175,6 +175,18 @@ async def test_asyncpg_cursor(server: Server, say: Callable[[str, int], None]) -
             assert await rows.fetchrow() == (2, "asyncpg")
     finally:
         await c.close()
+    _gone(server)
+
+
+def test_jdbc_fetch_size(server: Server, say: Callable[[str, int], None]) -> None:
+    say("jdbc", 1)
+    command = jdbc(server, "JdbcLive.java", _select("jdbc", " LIMIT 2"))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "1 jdbc\n"
+        say("jdbc", 2)
+        assert client.stdout.readline() == "2 jdbc\n"
+        assert client.wait(60) == 0
     _gone(server)
 
 

@@ -91,16 +91,21 @@ async def test_asyncpg_cursor(server: Server) -> None:
         await c.close()
 
 
-def test_jdbc_fetch_size(server: Server) -> None:
+def jdbc(server: Server, program: str, *arguments: str) -> list[str]:
+    """The command that runs a Java program with the JDBC driver: it is given URL, user, password and ``arguments``."""
     settings = config.load({})
     java = find_java(settings)
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
     if "jdk.compiler" not in modules:
         pytest.skip("this Java has no compiler for single-file programs")
     driver = next(p for p in fetch(settings) if p.name.startswith("postgresql-"))
-    program = Path(__file__).with_name("JdbcStream.java")
     url = f"jdbc:postgresql://127.0.0.1:{server.port}/main"
-    command = [java, "-XX:TieredStopAtLevel=1", "-cp", driver, program, url, "admin", PASSWORD]
+    source = str(Path(__file__).with_name(program))
+    return [str(java), "-XX:TieredStopAtLevel=1", "-cp", str(driver), source, url, "admin", PASSWORD, *arguments]
+
+
+def test_jdbc_fetch_size(server: Server) -> None:
+    command = jdbc(server, "JdbcStream.java")
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines() == ["300 120000 12.34 2024-01-02 03:04:05.678 2"] * 6, done.stderr
 
