@@ -137,7 +137,7 @@ class Inbound:
             if not begin or (end := data.find(0, begin, after)) < 0:
                 return False
             text = data[begin:end]
-        return client.listener.language.is_postgres(text, client.listener.snapshot)
+        return client.listener.language.is_postgres(text, client.listener.catalog.snapshot)
 
     def _relay(self, data: bytes | bytearray, begin: int, end: int) -> None:
         if begin < end:

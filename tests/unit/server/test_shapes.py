@@ -43,7 +43,9 @@ class Client:
     def __init__(self) -> None:
         self.flight = Flight()
         self.extended = SimpleNamespace(prepared={}, portals={}, takes_name=lambda name: False)
-        self.listener = SimpleNamespace(language=Language.ours(), snapshot=Snapshot())
+        self.listener = SimpleNamespace(
+            language=Language.ours(), snapshot=Snapshot(), catalog=SimpleNamespace(snapshot=Snapshot())
+        )
         self.context, self.path = Session("alice", "main"), SearchPath({})
         self.cursors = SimpleNamespace(doubtful=False)
         self.seen = bytearray()
