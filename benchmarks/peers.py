@@ -109,6 +109,21 @@ def _wait_until_idle(pid: int) -> None:
             quiet = quiet + 1 if used < 0.1 else 0
 
 
+def used(name: str) -> float:
+    """Seconds of processor time that a hop has taken so far: pgstream with its listener processes, or PgBouncer."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            words = process.cmdline()
+            if name == "pgstream":
+                counts = "serve" in words or "pgstream.server.worker" in words
+            else:
+                counts = bool(words) and words[0].endswith("pgbouncer")
+            if counts:
+                total += sum(process.cpu_times()[:2])
+    return total
+
+
 def _stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
     process.wait(30)

@@ -4,7 +4,8 @@ Point reads (``-S``) in the prepared, extended and simple protocol at 1, 8 and 6
 the latency that a hop adds to a prepared point read of one client (p50, microseconds).
 
 Run ``python -m benchmarks.pgbench [ROUNDS] [SECONDS] [CASE…]``, a case being e.g. ``prepared-8`` or ``tpcb-8``. All
-take turns in every round; a ratio is the median of the rounds', so that a neighbour's load falls on both sides.
+take turns in every round; a ratio is the median of the rounds', so that a neighbour's load falls on both sides. The
+processor time that each hop takes for a transaction is told too: a neighbour's load changes that less.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peers import DATABASE, PASSWORD, USER, peers, postgres_binary
+from benchmarks.peers import DATABASE, PASSWORD, USER, peers, postgres_binary, used
 
 CASES = [f"{mode}-{clients}" for mode in ("prepared", "extended", "simple") for clients in (1, 8, 64)] + ["tpcb-8"]
 SCALE = "10"
@@ -33,15 +34,15 @@ def pgbench(port: int, *options: str, folder: Path | None = None) -> str:
     return done.stdout
 
 
-def rate(port: int, case: str, seconds: int) -> float:
-    """Transactions per second."""
+def rate(port: int, case: str, seconds: int) -> tuple[float, int]:
+    """Transactions per second, and how many there were."""
     mode, clients = case.split("-")
     options = ["-M", "simple"] if mode == "tpcb" else ["-S", "-M", mode]
     out = pgbench(port, *options, "-n", "-c", clients, "-T", str(seconds))
-    found = re.search(r"tps = ([\d.]+)", out)
-    if found is None:
+    found, count = re.search(r"tps = ([\d.]+)", out), re.search(r"actually processed: (\d+)", out)
+    if found is None or count is None:
         raise SystemExit(f"pgbench says no rate: {out}")
-    return float(found[1])
+    return float(found[1]), int(count[1])
 
 
 def latency(port: int, seconds: int) -> float:
@@ -57,11 +58,18 @@ def main(rounds: int, seconds: int, cases: list[str]) -> None:
         pgbench(ports["direct"], "-i", "-q", "-s", SCALE)
         for case in cases:
             found: dict[str, list[float]] = {name: [] for name in ports}
+            spent: dict[str, list[float]] = {name: [] for name in ports if name != "direct"}
             for turn in range(rounds):
                 # In turn first: who comes after the other's burst is not always the same one.
                 for name in list(ports)[:: 1 if turn % 2 else -1]:
-                    found[name].append(rate(ports[name], case, seconds))
+                    before = used(name) if name in spent else 0.0
+                    tps, count = rate(ports[name], case, seconds)
+                    found[name].append(tps)
+                    if name in spent:
+                        spent[name].append((used(name) - before) / count * 1e6)
             report(case, found, "tps")
+            line = " ".join(f"{name} {statistics.median(values):.1f}" for name, values in spent.items())
+            print(f"{'':12} {line} us of processor time for each", flush=True)
         added: dict[str, list[float]] = {name: [] for name in ports}
         for _ in range(rounds):
             for name, port in ports.items():
