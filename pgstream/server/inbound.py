@@ -164,9 +164,9 @@ class Inbound:
         """A Bind, Describe, Execute or Close while we hold statements: begin its answer if it is ours."""
         after = pos + header(data, pos)[1] + 1
         message = frontend.decode(kind, bytes(data[pos + 5 : after]))
-        if isinstance(message, frontend.Bind):
-            self._client.path.bound(message.statement)
         if not self._client.extended.is_ours(message):
+            if isinstance(message, frontend.Bind):
+                self._client.path.bound(message.statement)
             if not isinstance(message, frontend.Bind) or message.portal or "" not in self._client.extended.portals:
                 return False
             if not self._client.flight.open:
@@ -265,6 +265,8 @@ class Inbound:
                 client.path.parsed(name, changes)
             if client.alert or client.extended.prepared:
                 client.cursors.saw(text)
+        elif name is not None:
+            client.path.parsed(name, False)  # one of PostgreSQL's had the name before
         return kind
 
     def _pieces(self, raw: bytes) -> list[Piece] | None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from tests.pg.door.raw import SYNC, Wire, execute, frame, query
+from tests.pg.door.raw import SYNC, Wire, bind, execute, frame, parse, query
 
 FRONT = (
     "front",
@@ -295,6 +295,14 @@ def test_psql(door):
     out = _psql(door, "LIST DOORS;\n\\d\n\\l\nLIST DOORS !;\nSELECT 1;\n")
     assert "front|1|t|12.50" in out
     assert "LINE 1: LIST DOORS !" in out and "\n1\n" in out
+
+
+def test_an_unnamed_statement_of_ours_after_one_that_set_the_search_path(door):
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        for text in ("SET search_path TO pg_catalog", "WHERE AM I"):
+            wire.send(parse(text) + bind() + execute() + SYNC)
+            kinds = [kind for kind, _ in wire.until_ready()]
+            assert kinds[:2] == ["1", "2"] and kinds[-2:] == ["C", "Z"]
 
 
 def test_the_schema_follows_search_path(door):
