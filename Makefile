@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+SUITES ?=
 PYTEST_FLAGS ?= -q --timeout=600
 BENCHMARKS ?= pgbench big_result freshness windowed_view
 
@@ -13,13 +14,14 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients fuzz jars check format bless docs bench clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients test-drivers fuzz jars check format bless docs bench clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
 	@echo "make run      run the server on 127.0.0.1:5433"
 	@echo "make broker   run a Kafka broker on 127.0.0.1:9092, to try things out"
 	@echo "make test     all tests; by price: test-unit test-pg test-stream test-clients"
+	@echo "make test-drivers  suites that drivers bring along, directly and through pgstream; SUITES=\"psycopg2 pgx\" for some"
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make check    formatting, lint, types, imports"
 	@echo "make format   what make check asks for, where a tool can do it"
@@ -62,6 +64,10 @@ test-stream: jars
 
 test-clients: jars
 	$(PYTEST) tests/clients
+
+# Fetched from the registries; an hour. Not part of make test.
+test-drivers: jars
+	$(BIN)/python -m tests.drivers $(SUITES)
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
