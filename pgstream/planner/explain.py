@@ -45,7 +45,7 @@ def _describe(node: plan.Node) -> list[str]:
                 *map(_expr, node.aggregates),
             ]
         case plan.Normalize():
-            return [f"Normalize by {', '.join(node.key)}"]
+            return [f"{'Upserts' if node.upserts else 'Normalize'} by {', '.join(node.key)}"]
         case plan.ChangeAggregate():
             return [
                 _aggregate("ChangeAggregate", node),
@@ -56,10 +56,10 @@ def _describe(node: plan.Node) -> list[str]:
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = f"{node.left_key.sql} = {node.right_key.sql}"
             return [f"IntervalJoin {node.how} {names} within {node.within_ms} ms on {keys}"]
-        case plan.TemporalJoin():
+        case plan.TemporalJoin() | plan.ChangelogJoin():
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = " and ".join(f"{a.sql} = {b.sql}" for a, b in node.keys)
-            return [f"TemporalJoin {node.how} {names} on {keys}"]
+            return [f"{type(node).__name__} {node.how} {names} on {keys}"]
         case plan.Union():
             return ["UnionAll"]
 
@@ -75,6 +75,8 @@ def _keeps(node: plan.Node) -> str:
             return f"a row a group{every}{_until(node)}"
         case plan.Normalize():
             return "the last row of each key"
+        case plan.ChangelogJoin():
+            return "the rows of both sides"
         case plan.IntervalJoin():
             return f"rows of both sides for {node.within_ms} ms"
         case plan.TemporalJoin():

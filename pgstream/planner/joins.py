@@ -1,4 +1,4 @@
-"""Joins: two streams by key and time apart (WITHIN), and a stream with the version of a changelog.
+"""Joins: two streams by key and time apart (WITHIN), a stream with the version of a changelog, two changelogs.
 
 Owns: which joins there are, the ON clause (equalities, their sides in either order), aliases and prefixes.
 Must not know: how sources are made, GROUP BY. Start reading at ``join``.
@@ -12,7 +12,7 @@ from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamErro
 from pgstream.planner import plan
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.steps import Step, watermarked
+from pgstream.planner.steps import Step, retracting, watermarked
 
 Pair = tuple[plan.Expr, plan.Expr]
 _ONE = "Join on left.column = right.column; put the rest into WHERE."
@@ -28,6 +28,11 @@ def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope
     right_alias = right_scope.items[0].alias
     scope = left_scope.join(right_scope, left_alias, right_alias)
     keys = _keys(node, left_scope, right_scope)
+    columns = tuple(c for i in scope.items for c in i.columns)
+    if left.mode != "append":
+        return _changelogs(left, right, plan.ChangelogJoin(
+            retracting(left).node, retracting(right).node, how, keys, left_alias, right_alias
+        ), columns), scope  # fmt: skip
     inputs = watermarked(left.node), watermarked(right.node)
     made: plan.Node
     if right.kind == "changelog":
@@ -38,8 +43,20 @@ def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope
             raise NotYet(what="a join on several conditions", at=at(node.args["on"]), hint=_ONE)
         within = int(node.this.meta["within"][0])
         made = plan.IntervalJoin(*inputs, how, within, *keys[0], left_alias, right_alias)
-    columns = tuple(c for i in scope.items for c in i.columns)
     return Step(made, columns, joined=True, stateful=True, placed=False), scope
+
+
+def _changelogs(left: Step, right: Step, made: plan.ChangelogJoin, columns: tuple[Column, ...]) -> Step:
+    """Its key is that of both sides; that of the left one alone where each of its rows meets at most one."""
+    on_right = {b.sql for _, b in made.keys}
+    single = made.how != "full" and {Column(k, k).sql for k in right.key} <= on_right
+    key = [_prefix(made.left_alias, k) for k in left.key]
+    key += [] if single else [_prefix(made.right_alias, k) for k in right.key]
+    return Step(made, columns, "retract", "changelog", tuple(key), joined=True, stateful=True, placed=False)
+
+
+def _prefix(alias: str, field: str) -> str:
+    return f"{alias}.{field}" if alias else field
 
 
 def _how(node: exp.Join) -> str:
@@ -61,8 +78,12 @@ def _check(node: exp.Join, left: Step, left_scope: Scope, right: Step, right_sco
     for scope in (left_scope, right_scope):
         if scope.window is not None:
             raise NotYet(what="a join with a window", at=scope.window.at)
-    if left.mode != "append":
-        raise NotYet(what="a join whose left side is a changelog", at=at(node))
+    if left.mode != "append" and right.kind != "changelog":
+        raise NotSupported(
+            what="a join of a changelog with a stream", at=at(node), hint="Exchange the two: stream JOIN changelog."
+        )
+    if left.mode != "append" and (left.keyless or right.keyless or not left.key or not right.key):
+        raise NotYet(what="a join of changelogs without their keys", at=at(node))
     versions = right.kind == "changelog"
     if not versions and "within" not in node.this.meta:
         raise InvalidStatement(

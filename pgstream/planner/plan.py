@@ -111,11 +111,13 @@ class Aggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="aggregate"
 class Normalize(msgspec.Struct, frozen=True, omit_defaults=True, tag="normalize"):
     """Upserts by ``key`` (columns of the input) to retractions: the old row is taken back before the new one is added.
 
-    Mode: retract. Of a batch only the last row of a key counts, by its position in the source. State: a row a key.
+    Mode: retract. Of a batch only the last row of a key counts, by its position in the source. With ``upserts`` the
+    other way round: retractions to upserts by key. State: a row a key.
     """
 
     input: Node
     key: list[str]
+    upserts: bool = False
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -184,13 +186,39 @@ class TemporalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="tempora
     right_alias: str = ""
 
 
+class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="changelog_join"):
+    """Changelog with changelog, both retract or append: equal ``keys`` as in ``TemporalJoin``.
+
+    ``how``: inner, left or full. Output: prefixed columns of both, ``__time`` the later. Mode: retract. State: the rows
+    of both sides.
+    """
+
+    left: Node
+    right: Node
+    how: str
+    keys: list[tuple[Expr, Expr]]
+    left_alias: str = ""
+    right_alias: str = ""
+
+
 class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
     """UNION ALL by position; the first input's names. All inputs are append."""
 
     inputs: list[Node]
 
 
-Node = Source | Filter | Project | Aggregate | Normalize | ChangeAggregate | IntervalJoin | TemporalJoin | Union
+Node = (
+    Source
+    | Filter
+    | Project
+    | Aggregate
+    | Normalize
+    | ChangeAggregate
+    | IntervalJoin
+    | TemporalJoin
+    | ChangelogJoin
+    | Union
+)
 
 
 class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
@@ -263,7 +291,7 @@ def inputs(node: Node) -> list[Node]:
     match node:
         case Source():
             return []
-        case IntervalJoin() | TemporalJoin():
+        case IntervalJoin() | TemporalJoin() | ChangelogJoin():
             return [node.left, node.right]
         case Union():
             return list(node.inputs)
@@ -277,6 +305,8 @@ def mode(node: Node) -> str:
         case Source():
             return "upsert" if node.kind == "changelog" else "append"
         case Normalize():
+            return "upsert" if node.upserts else "retract"
+        case ChangelogJoin():
             return "retract"
         case Aggregate() | ChangeAggregate():
             return "append" if node.final else "upsert"

@@ -92,6 +92,10 @@ def plan_select(
         # What has no token of its own, such as an empty list, is said at the query.
         e.at = select.at if e.at is None else e.at
         raise
+    if step.mode == "retract" and want != "result":
+        # A topic holds the last record of a key: what is replaced must not be taken back after it.
+        top = step.node if want == "view" else plan.Normalize(step.node, list(step.key), upserts=True)
+        step = replace(step, node=top, mode="upsert")
     stores = dict.fromkeys(s for source in plan.sources(step.node) for s in (source.store, source.bad_record_store))
     return Planned(
         step.node,

@@ -21,6 +21,7 @@ from pgstream.names import quote_spark
 from pgstream.planner.plan import (
     Aggregate,
     ChangeAggregate,
+    ChangelogJoin,
     Expr,
     Filter,
     IntervalJoin,
@@ -120,6 +121,8 @@ class Compiler:
                 return self.change_aggregate(node)
             case IntervalJoin():
                 return self.join(node)
+            case ChangelogJoin():
+                return self.changelog_join(node)
             case TemporalJoin():
                 return self.temporal_join(node)
             case Union():
@@ -175,7 +178,8 @@ class Compiler:
 
     def normalize(self, node: Normalize) -> Step:
         step = self.node(node.input)
-        return Step(self.operate("Normalize", step.df, key=node.key), "retract", stateful=True)
+        df = self.operate("Normalize", step.df, key=node.key, upserts=node.upserts)
+        return Step(df, "upsert" if node.upserts else "retract", stateful=True)
 
     def change_aggregate(self, node: ChangeAggregate) -> Step:
         step = self.node(node.input)
@@ -226,12 +230,27 @@ class Compiler:
             lambda: step.df.select(*names, fn.expr(key.sql).alias(f"__{mark}key"), time), step.df, [key]
         )
 
-    def temporal_join(self, node: TemporalJoin) -> Step:
-        left, right = self.node(node.left), self.node(node.right)
+    def sides(
+        self, node: TemporalJoin | ChangelogJoin, left: Step, right: Step
+    ) -> tuple[list[str], DataFrame, DataFrame]:
+        """The names of the key's columns, and both inputs with them."""
         names = [f"__key_{i}" for i in range(len(node.keys))]
         a = self.keyed(left, [k for k, _ in node.keys], names, node.left_alias)
         b = self.keyed(right, [k for _, k in node.keys], names, node.right_alias)
-        a, b = self.alike(a, b, names)
+        return names, *self.alike(a, b, names)
+
+    def changelog_join(self, node: ChangelogJoin) -> Step:
+        names, a, b = self.sides(node, self.node(node.left), self.node(node.right))
+        told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "ttl_ms": self.ttl_ms})
+        df = DataFrame(self.kernel.ChangelogJoin.apply(a._jdf, b._jdf, told), self.spark)
+        columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
+        return Step(
+            df.select(*[fn.col(quote_spark(c)) for c in columns], "__time", "__delete"), "retract", stateful=True
+        )
+
+    def temporal_join(self, node: TemporalJoin) -> Step:
+        left, right = self.node(node.left), self.node(node.right)
+        names, a, b = self.sides(node, left, right)
         present = " AND ".join(f"{n} IS NOT NULL" for n in names)
         # What comes out of operators with state has waited for this watermark already: it is not late.
         told = {"mode": self.mode, "how": node.how, "keys": names, "drops": not left.stateful}

@@ -12,17 +12,18 @@ case class Latest(row: Array[Byte], time: Long, place: Int, offset: Long)
 /**
  * Upserts by key to retractions: the row that a key had is taken back before the new one is added.
  *
- * Rows of one key are taken in the source's order: of a batch only the last by partition and offset counts. A delete of
- * a key that is not there, and a row equal to the one before, tell nothing.
+ * Rows of one key are taken in the source's order: of a batch only the last by partition and offset counts. Rows without
+ * a position are retractions themselves: of those one that is added counts. A delete of a key that is not there, and a row
+ * equal to the one before, tell nothing. `upserts`: a row that is replaced is not taken back first.
  */
-class Normalize(ttlMs: Long) extends Changes.Processor {
+class Normalize(upserts: Boolean, ttlMs: Long) extends Changes.Processor {
   @transient private var latest: ValueState[Latest] = _
 
   override def init(mode: OutputMode, time: TimeMode): Unit =
     latest = getHandle.getValueState[Latest]("latest", org.apache.spark.sql.Encoders.product[Latest], Changes.ttl(ttlMs))
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
-    val last = rows.reduce((a, b) => if (a.later(b)) a else b)
+    val last = rows.reduce((a, b) => if (a.later(b) || (b.delete && !b.later(a))) a else b)
     val old = Option(latest.get())
     val taken = old.map(o => Change(key, o.row, 0, math.max(o.time, last.time), o.place, o.offset, delete = true))
     if (last.delete) {
@@ -31,7 +32,7 @@ class Normalize(ttlMs: Long) extends Changes.Processor {
     } else if (old.exists(o => Changes.same(o.row, last.row))) Iterator.empty
     else {
       latest.update(Latest(last.row, last.time, last.place, last.offset))
-      taken.iterator ++ Iterator.single(last)
+      (if (upserts) Iterator.empty else taken.iterator) ++ Iterator.single(last)
     }
   }
 }
@@ -42,7 +43,7 @@ object Normalize {
     val schema = Changes.visible(df)
     val ttl = c.get("ttl_ms").asLong
     val changes = Changes.pack(df, c.strings("key"), schema.fieldNames.toSeq)
-    val out = Changes.run(changes, new Normalize(ttl), c.str("mode"), Changes.time(ttl))
+    val out = Changes.run(changes, new Normalize(c.get("upserts").asBoolean, ttl), c.str("mode"), Changes.time(ttl))
     Changes.unpack(out, schema, df.columns.contains("__offset"))
   }
 }
