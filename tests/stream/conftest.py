@@ -30,5 +30,5 @@ def spark(workspace: Path) -> Iterator[SparkSession]:
         del os.environ[private]  # other tests start workers of their own
     yield session
     session.stop()
-    process.kill()
-    process.wait()
+    with process:  # closes its standard input, too
+        process.kill()
