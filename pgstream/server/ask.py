@@ -130,6 +130,21 @@ async def fail(backend: Backend, *, extended: bool) -> None:
         await _exchange(backend, data, lambda kind, message: kind == ERROR)
 
 
+async def sync(backend: Backend) -> RelayedError | None:
+    """End a pipeline that has had no Sync, and its transaction; also one that failed. Gives the error of its commit."""
+    errors: list[RelayedError] = []
+
+    def ends(kind: int, message: bytes) -> bool:
+        if kind == ERROR:
+            errors.append(messages.decode_error(message[5:]))
+        return kind == READY
+
+    async with backend.asking:
+        backend.flight.sent(SYNC)
+        await _exchange(backend, frontend.SYNC, ends)
+    return errors[0] if errors else None
+
+
 async def _exchange(backend: Backend, data: bytes, ends: Callable[[int, bytes], bool]) -> None:
     """Send and take messages until ``ends`` says that one was the last. Errors: that the connection was lost."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -301,7 +301,9 @@ class ClientSession(asyncio.Protocol):
     async def own_ready(self) -> None:
         """End the answer to a Query of ours, and with it a pipeline's transaction that has had no Sync."""
         if self.flight.open:
-            await ask.query(self.backend, "", lambda kind, message: None)
+            error = await ask.sync(self.backend)
+            if error is not None:
+                self.report(error)
         self.backend.release()
         self.write(messages.ready_for_query(self.flight.status))
         if self.alert:

@@ -42,6 +42,8 @@ async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> 
         error = await _answer_piece(client, implicit, piece, again=number > 0)
         if error is not None:
             break
+    if client.flight.failed:  # what we asked, among messages without Sync: PostgreSQL skips to one
+        await ask.sync(client.backend)
     await implicit.end(failed=error is not None)
     await client.own_ready()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import socket
@@ -16,9 +17,9 @@ import pytest
 from pgstream.server import proxy
 from pgstream.server.listener import Listener
 from pgstream.server.tls import open_tls
-from pgstream.wire import frontend
+from pgstream.wire import frontend, scram
 from tests.pg.door.double import Door
-from tests.pg.door.raw import Wire
+from tests.pg.door.raw import Wire, query
 from tests.pg.door.test_session import until
 
 
@@ -119,6 +120,70 @@ def test_half_open_connections_are_bounded(door):
             s.close()
         until(lambda: not listener.starting)
         assert not listener.sessions
+
+
+def test_thousands_of_half_open_connections(door):
+    """They come and go while a client works; the bound holds, and nothing is left of them."""
+    with second(door, max_starting=100) as (listener, port), psycopg.connect(door.url, port=port) as conn:
+        before = len(os.listdir("/proc/self/fd"))
+        held: list[socket.socket] = []
+        for n in range(3000):
+            held.append(socket.create_connection(("127.0.0.1", port), 20))
+            held[-1].sendall((b"", b"\0", frontend.encode_startup({"user": "alice"}), b"\0\0\x27\x10")[n % 4])
+            if len(held) > 400:
+                held.pop(0).close()
+            if n % 500 == 0:
+                assert conn.execute("SELECT 1").fetchone() == (1,)
+                assert len(listener.starting) <= 100
+        for s in held:
+            s.close()
+        until(lambda: not listener.starting and len(listener.sessions) == 1)
+        until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 7, 10_001, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+def test_lengths_of_the_start_up_packet(door, length):
+    with Wire(door.port) as wire:
+        wire.send(struct.pack(">I", length) + b"\0\3\0\0")
+        answer = wire.rest()
+        assert b"C08P01\0Minvalid length of startup packet\0" in answer and b"SFATAL\0" in answer
+
+
+def test_a_start_byte_by_byte(door):
+    class Slow(Wire):
+        def send(self, data: bytes) -> None:
+            for at in range(len(data)):
+                super().send(data[at : at + 1])
+
+    with Slow(door.port, door.USER, door.PASSWORD) as wire:
+        wire.send(query("LIST DOORS"))
+        assert "".join(kind for kind, _ in wire.until_ready()) == "TDDCZ"
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody", "pgstream", "nologin", "passwordless", "md5"])
+def test_nobody_learns_which_users_there_are(door, user):
+    """A wrong proof is answered alike for all, with a salt that is the same every time."""
+    with psycopg.connect(door.postgres.url("postgres"), autocommit=True) as conn:
+        conn.execute("DROP ROLE IF EXISTS nologin, passwordless, md5")
+        conn.execute("CREATE ROLE nologin NOLOGIN PASSWORD 'x'; CREATE ROLE passwordless LOGIN")
+        conn.execute(f"CREATE ROLE md5 LOGIN PASSWORD 'md5{'0' * 32}'")
+    heard = []
+    for _ in range(2):
+        with Wire(door.port) as wire:
+            wire.send(frontend.encode_startup({"user": user, "database": "main"}))
+            offered = wire.read()
+            wire.send(frontend.encode_sasl_initial(scram.MECHANISM, b"n,,n=,r=abc"))
+            _, first = wire.read()
+            nonce, salt, rounds = first[4:].split(b",")
+            proof = b"c=biws," + nonce + b",p=" + base64.b64encode(bytes(32))
+            wire.send(frontend.encode_sasl(proof))
+            heard.append((offered, len(nonce), salt, rounds, wire.rest().replace(user.encode(), b"USER")))
+    assert heard[0] == heard[1]
+    offered, length, salt, rounds, last = heard[0]
+    assert offered == ("R", b"\0\0\0\nSCRAM-SHA-256\0\0")
+    assert (length, len(base64.b64decode(salt[2:])), rounds) == (29, 16, b"i=4096")
+    assert b'C28P01\0Mpassword authentication failed for user "USER"\0' in last
 
 
 def test_half_open_tls_leaves_nothing(door):

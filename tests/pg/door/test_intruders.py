@@ -1,0 +1,316 @@
+"""Break-in attempts that need more than one statement: what belongs to others, to the server, and what it left open."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from pgstream.embedded.cluster import binaries
+from pgstream.wire import frontend
+from tests.pg.door import whole
+from tests.pg.door.raw import Wire, frame, query
+from tests.pg.door.whole import HIDDEN, SECRET, Whole, relation
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    house = whole.start(tmp_path_factory.mktemp("house"))
+    yield house
+    house.stop()
+
+
+@pytest.fixture(scope="module", params=["mallory", "admin"])
+def intruder(request: pytest.FixtureRequest, house: Whole) -> Iterator[psycopg.Connection]:
+    with house.connect(request.param) as conn:
+        yield conn
+
+
+REFUSED = (
+    # of other roles' rights
+    "ALTER ROLE admin SET session_preload_libraries = 'evil'",
+    "ALTER ROLE mallory VALID UNTIL 'infinity'",
+    "ALTER ROLE mallory CONNECTION LIMIT -1",
+    "ALTER ROLE sysadmin RENAME TO evil",
+    "GRANT mallory TO pgstream_worker",
+    "GRANT admin TO mallory",
+    "SECURITY LABEL ON ROLE mallory IS 'x'",
+    "COMMENT ON ROLE pgstream IS 'x'",
+    "CREATE FUNCTION public.evil() RETURNS int LANGUAGE sql SET role = pgstream AS 'SELECT 1'",
+    "CREATE FUNCTION public.evil() RETURNS int LANGUAGE sql SET session_authorization = pgstream AS 'SELECT 1'",
+    # of the server's files
+    "SELECT pg_ls_tmpdir()",
+    "SELECT pg_ls_waldir()",
+    "SELECT pg_ls_archive_statusdir()",
+    "SELECT pg_read_file('pg_hba.conf')",
+    "SELECT pg_read_binary_file('global/pg_authid', 0, 10)",
+    "SELECT pg_rotate_logfile()",
+    "SELECT pg_promote()",
+    "SELECT current_setting('data_directory')",
+    "SELECT current_setting('unix_socket_directories')",
+    "SET log_destination = 'csvlog'",
+    "SET log_min_error_statement = 'error'",
+    "SET log_min_duration_statement = 0",
+    "SET lo_compat_privileges = on",
+    "SET dynamic_library_path = '/tmp'",
+    "SET zero_damaged_pages = on",
+    # of what the query keeps
+    "CREATE TABLE public.evil (u varchar REFERENCES counts (userid))",
+    "CREATE TABLE public.evil PARTITION OF counts DEFAULT",
+    "ALTER TABLE counts INHERIT pg_class",
+    "ALTER TABLE counts DISABLE TRIGGER ALL",
+    "ALTER TABLE counts ALTER COLUMN n SET DEFAULT 1",
+    "ALTER TABLE counts SET (autovacuum_enabled = off)",
+    "ALTER TABLE counts REPLICA IDENTITY FULL",
+    "ALTER TABLE counts SET SCHEMA pg_catalog",
+    "ALTER TABLE counts FORCE ROW LEVEL SECURITY",
+    "COMMENT ON COLUMN counts.n IS 'x'",
+    "UPDATE counts SET n = 0",
+    "MERGE INTO counts USING (VALUES (1)) v ON false WHEN NOT MATCHED THEN INSERT VALUES ('x', 1)",
+    "COPY counts FROM STDIN",
+    "SELECT * FROM counts FOR UPDATE",
+    "CREATE INDEX ON counts ((public.evil(n)))",
+    "CREATE INDEX ON counts (n) WHERE n > 0; DROP TABLE counts",
+    'CREATE INDEX ON counts ((U&"\\0070ublic".evil(n)))',
+    "CREATE INDEX ON counts ((pg_read_file('postgresql.conf') IS NULL))",
+    "CREATE INDEX ON counts (n) TABLESPACE pg_global",
+    "CREATE INDEX ON clicks (n)",
+    f"CREATE INDEX ON {HIDDEN}.ledger (batch)",
+    # of the server's own objects
+    f"SELECT nextval('{HIDDEN}.x')",
+    f"SELECT has_table_privilege('{HIDDEN}.ledger', 'SELECT') AND 1/0 = 1",
+    f"COPY {HIDDEN}.ledger TO STDOUT",
+    f"CREATE VIEW public.evil AS TABLE {HIDDEN}.ledger; TABLE public.evil",
+    f"EXPLAIN ANALYZE TABLE {HIDDEN}.ledger",
+    "IMPORT FOREIGN SCHEMA public FROM SERVER x INTO public",
+    "CREATE SERVER x FOREIGN DATA WRAPPER postgres_fdw",
+    "CREATE TEXT SEARCH TEMPLATE evil (LEXIZE = dsimple_lexize)",
+    "CREATE OPERATOR CLASS public.evil DEFAULT FOR TYPE int USING btree AS STORAGE int",
+    "CREATE TYPE public.evil (INPUT = int4in, OUTPUT = int4out)",
+    "CREATE AGGREGATE public.evil (int) (SFUNC = int4pl, STYPE = internal)",
+    "CREATE CONVERSION pg_catalog.evil FOR 'LATIN1' TO 'UTF8' FROM iso8859_1_to_utf8",
+    "CREATE EXTENSION plpgsql_check",
+    "CREATE EXTENSION hstore SCHEMA pg_catalog",
+    "CREATE TRUSTED LANGUAGE evil HANDLER plpgsql_call_handler",
+)
+
+
+@pytest.mark.parametrize("sql", REFUSED, ids=[sql[:60] for sql in REFUSED])
+def test_refused(intruder, sql):
+    with pytest.raises(psycopg.Error) as caught:
+        intruder.execute(sql)
+    assert caught.value.sqlstate and caught.value.sqlstate[:2] != "XX" and SECRET not in str(caught.value)
+
+
+def test_nothing_was_left_open(house):
+    """Of what the server makes nothing runs with its rights, and nobody may write to it."""
+    with house.superuser() as conn:
+
+        def none(sql: str) -> None:
+            assert conn.execute(sql).fetchall() == []
+
+        none("SELECT oid::regprocedure FROM pg_proc WHERE prosecdef")
+        none("SELECT nspname FROM pg_namespace WHERE has_schema_privilege('public', oid, 'CREATE')")
+        none("SELECT oid::regclass FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f')"
+             " AND oid >= 16384 AND has_table_privilege('public', oid, 'INSERT, UPDATE, DELETE, TRIGGER')")  # fmt: skip
+        none("SELECT oid::regclass FROM pg_class WHERE oid >= 16384 AND relacl::text ~ '[{,]=[^/]*[awdDxt]'")
+        none("SELECT datname FROM pg_database WHERE has_database_privilege('public', oid, 'CREATE')")
+        none("SELECT datname FROM pg_database WHERE datname = 'pgstream_control'"
+             " AND has_database_privilege('public', oid, 'CONNECT')")  # fmt: skip
+        none("SELECT * FROM pg_default_acl")
+        none("SELECT rolname FROM pg_roles WHERE rolsuper AND rolname <> 'pgstream'")
+        none("SELECT extname FROM pg_extension WHERE extname <> 'plpgsql'")
+        none("SELECT evtname FROM pg_event_trigger")
+        none("SELECT rolname FROM pg_roles WHERE rolname IN ('admin', 'mallory') AND pg_has_role(oid, 10::oid, 'USAGE')")
+        none("SELECT rolname FROM pg_roles WHERE rolname = 'mallory' AND pg_has_role(oid, 'sysadmin', 'USAGE')")
+
+
+def test_function_calls_of_the_protocol(house):
+    """The fast path obeys the same rights."""
+    with house.superuser() as conn:
+        oids = [
+            conn.execute("SELECT %s::regprocedure::oid", (f,)).fetchone()[0]
+            for f in ("lo_import(text)", "pg_read_file(text)", "pg_read_binary_file(text)")
+        ]
+    for user in ("mallory", "admin"):
+        with Wire(house.port, user, house.PASSWORD) as wire:
+            for oid in oids:
+                path = b"/etc/passwd"
+                body = struct.pack(">IHHI", oid, 0, 1, len(path)) + path + struct.pack(">H", 0)
+                wire.send(frame("F", body))
+                assert b"C42501\0" in dict(wire.until_ready())["E"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"role": "pgstream"}, {"session_authorization": "pgstream"}, {"is_superuser": "on"}, {"role": "sysadmin' --"},
+     {"session_preload_libraries": "evil"}, {"local_preload_libraries": "../evil"}, {"log_statement": "all"},
+     {"allow_system_table_mods": "on"}],
+    ids=str,
+)  # fmt: skip
+def test_start_up_parameters_by_name(house, given):
+    for user in ("mallory", "admin"):
+        with Wire(house.port) as wire:
+            wire.send(frontend.encode_startup({"user": user, "database": "main", **given}))
+            try:
+                wire._log_in(house.PASSWORD)
+            except (ConnectionError, EOFError):
+                continue
+            wire.send(query("SELECT current_user || current_setting('is_superuser')"))
+            assert dict(wire.until_ready())["D"].endswith(f"{user}off".encode())
+
+
+def test_a_role_for_the_next_session(house):
+    """PostgreSQL keeps what a user wants of the next sessions, and looks at it when one begins."""
+    with house.connect("mallory") as mallory:
+        for name, value in (("role", "pgstream_worker"), ("role", "sysadmin"), ("search_path", "evil")):
+            mallory.execute(f"ALTER ROLE mallory SET {name} = '{value}'")
+        try:
+            with house.connect("mallory") as again:
+                assert again.execute("SELECT current_user, session_user").fetchone() == ("mallory", "mallory")
+        finally:
+            mallory.execute("ALTER ROLE mallory RESET ALL")
+
+
+def test_rights_that_nobody_has_to_give(house, intruder):
+    def given() -> object:
+        with house.superuser() as conn:
+            return conn.execute("SELECT relname, relacl FROM pg_class WHERE relname IN ('counts', 'clicks')"
+                                " ORDER BY 1").fetchall()  # fmt: skip
+
+    before = given()
+    for sql in ("GRANT ALL ON counts TO mallory WITH GRANT OPTION", "GRANT SELECT ON counts, clicks TO PUBLIC",
+                "REVOKE ALL ON counts FROM pgstream_worker, sysadmin"):  # fmt: skip
+        try:
+            intruder.execute(sql)
+        except psycopg.errors.InsufficientPrivilege:
+            continue
+    assert given() == before
+
+
+def test_large_objects_of_others(house):
+    with house.connect("admin") as admin, house.connect("mallory") as mallory:
+        row = admin.execute("SELECT lo_from_bytea(0, 'mine')").fetchone()
+        for sql in ("SELECT lo_get({})", "SELECT lo_put({}, 0, 'x')", "SELECT lo_unlink({})",
+                    "SELECT lo_open({}, 262144)", "ALTER LARGE OBJECT {} OWNER TO mallory",
+                    "GRANT SELECT ON LARGE OBJECT {} TO mallory"):  # fmt: skip
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                mallory.execute(sql.format(row[0]))
+        admin.execute("SELECT lo_unlink(%s)", row)
+
+
+def test_a_cancel_key_is_of_one_session(house):
+    """Process ids are seen by all in pg_stat_activity; they help nobody."""
+    with house.connect("admin") as admin, Wire(house.port, "mallory", house.PASSWORD) as mallory:
+        mallory.send(query(f"SELECT 'there' FROM pg_stat_activity WHERE pid = {admin.info.backend_pid}"))
+        assert "D" in dict(mallory.until_ready())
+        own = house.listener.keys._by_pid
+        keys = [key for entries in own.values() for key, session in entries if session.context.user == "mallory"]
+        assert keys
+        admin.execute("CREATE TEMPORARY TABLE IF NOT EXISTS slow (i int)")
+        for key in keys:
+            with Wire(house.port) as wire:
+                wire.send(frontend.encode_cancel(admin.info.backend_pid, key))
+                assert wire.rest() == b""
+        for port in (house.postgres.port,):  # past the server, with what PostgreSQL never told
+            with Wire(port) as wire:
+                wire.send(frontend.encode_cancel(admin.info.backend_pid, keys[0]))
+                assert wire.rest() == b""
+        assert admin.execute("SELECT count(*) FROM generate_series(1, 300000)").fetchone() == (300000,)
+
+
+def test_backends_of_the_server(house, intruder):
+    with psycopg.connect(house.catalog.worker_url("main"), autocommit=True) as worker:
+        worker.execute("SELECT 'words of the worker'")
+        pid = worker.info.backend_pid
+        for function in ("pg_cancel_backend", "pg_terminate_backend", "pg_log_backend_memory_contexts"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                intruder.execute(f"SELECT {function}(%s)", (pid,))
+        seen = intruder.execute("SELECT * FROM pg_stat_get_activity(%s)", (pid,)).fetchall()
+        assert "words" not in str(seen)
+        assert worker.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_the_servers_channel_and_locks_are_elsewhere(house):
+    """What the servers tell each other, and the locks they hold, live in a database that no client can reach."""
+    with house.connect("mallory") as mallory, house.superuser("pgstream_control") as control:
+        asked = "SELECT regexp_replace(query, '^LISTEN ', '') FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"
+        channels = {row[0] for row in control.execute(asked)}
+        assert channels
+        for channel in channels:
+            mallory.execute(f"LISTEN {channel}")
+            mallory.execute(f"NOTIFY {channel}, 'all is lost'")
+        list(mallory.notifies(timeout=0.2))
+        house.run(house.catalog.create_relation(relation("told", "stream")))
+        assert list(mallory.notifies(timeout=0.2)) == []
+        house.run(house.catalog.drop_relation(relation("told", "stream").full))
+        lock = "hashtextextended('pool:default_pool', 0)"
+        assert mallory.execute(f"SELECT pg_try_advisory_lock({lock})").fetchone() == (True,)
+        assert control.execute(f"SELECT pg_try_advisory_lock({lock})").fetchone() == (True,)
+
+
+SHADOWS = """
+CREATE FUNCTION public.current_schema() RETURNS name LANGUAGE sql AS $$ SELECT 'pg_pgstream'::name $$;
+CREATE FUNCTION public.current_schemas(boolean) RETURNS name[] LANGUAGE sql AS $$ SELECT '{pg_pgstream}'::name[] $$;
+CREATE FUNCTION public.current_setting(text) RETURNS text LANGUAGE sql AS $$ SELECT repeat('9', 100000) $$;
+CREATE FUNCTION public.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT repeat('9', 100000) $$;
+CREATE TEMPORARY TABLE pg_cursors (name text, statement text, is_holdable text);
+INSERT INTO pg_cursors VALUES ('x', NULL, 'what');
+CREATE TEMPORARY TABLE pg_settings (name text, setting text, unit text);
+SET search_path = pg_temp, public, pg_catalog
+"""
+
+
+def test_shadows_deceive_only_their_own_session(house):
+    with house.connect("mallory") as mallory:
+        mallory.execute(SHADOWS)
+        try:
+            for sql in ("LIST STORES", "USE SCHEMA public", "LIST STORES", "BEGIN", "LIST STORES", "COMMIT"):
+                mallory.execute(sql)
+            for sql in ("DESCRIBE RELATION ledger", "SELECT * FROM ledger", "DESCRIBE STREAM ledger"):
+                with pytest.raises(psycopg.Error) as caught:
+                    mallory.execute(sql)
+                assert caught.value.sqlstate[:2] != "XX"
+        finally:
+            mallory.execute("SET search_path = pg_catalog; DROP FUNCTION public.current_schema(),"
+                            " public.current_schemas(boolean), public.current_setting(text),"
+                            " public.current_setting(text, boolean)")  # fmt: skip
+    with house.connect("admin") as admin:
+        assert admin.execute("LIST STORES").rowcount == 1
+
+
+def test_names_that_the_server_uses_in_a_session(house):
+    """A client who takes them harms nobody, and sees nothing of the server's."""
+    with house.connect("mallory") as mallory:
+        mallory.execute("PREPARE pg_pgstream AS SELECT 'mine'")
+        mallory.execute("BEGIN; DECLARE pg_pgstream CURSOR FOR SELECT 'mine'")
+        for sql in ("SET LOCAL search_path = public", "LIST STORES", "USE SCHEMA public", "LIST STORES"):
+            try:
+                mallory.execute(sql)
+            except psycopg.Error as e:
+                assert e.sqlstate is not None and e.sqlstate[:2] in ("42", "25", "34"), e
+            if mallory.closed:
+                break
+    with house.connect("mallory") as mallory:
+        assert mallory.execute("LIST STORES").rowcount >= 0
+
+
+def test_dumps_hold_no_secrets(house):
+    for user in ("admin", "mallory"):
+        environ = {**os.environ, "PGPASSWORD": house.PASSWORD, "PGSSLMODE": "disable"}
+        for program, *flags in (
+            ("pg_dump", "--schema-only", "main"),
+            ("pg_dump", "main"),
+            ("pg_dump", "-n", HIDDEN, "main"),
+            ("pg_dumpall", "--globals-only", "-l", "main"),
+            ("pg_dumpall", "--no-role-passwords", "-l", "main"),
+        ):
+            argv = [binaries() / program, "-h", "127.0.0.1", "-p", str(house.port), "-U", user, *flags]
+            done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60, check=False)
+            said = done.stdout + done.stderr
+            assert SECRET not in said and "SCRAM-SHA-256$" not in said and house.postgres.password not in said
+            assert house.catalog._worker_password not in said
