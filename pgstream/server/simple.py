@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgstream.errors import InvalidEncoding, PgStreamError
-from pgstream.server import results
+from pgstream.server import ask, results
 from pgstream.server.backend import COPY_IN
 from pgstream.server.implicit import Implicit
 from pgstream.server.language import Piece

@@ -159,7 +159,7 @@ class Rig:
         else:
             raise Broken(f"no answer; the last that came: {bytes(stream.received[-200:])!r}")
         kinds, last = stream.messages()
-        if stream.ended and (kinds[-1:] != "E" or b"SFATAL\0" not in last):
+        if stream.ended and not stream.reset and (kinds[-1:] != "E" or b"SFATAL\0" not in last):
             raise Broken(f"ended without a word, after {kinds[-20:]} {last[:200]!r}")
 
     def _look(self, chance: random.Random, shape: int, refusals: int) -> None:
@@ -239,6 +239,7 @@ class Stream:
         self.client, self._port = client, port
         self.received = bytearray(client._buffer)
         self.ended = False
+        self.reset = False  # what the server said last may be lost: it closed before it had read all
         client.socket.setblocking(False)
 
     def do(self, step: Step) -> None:
@@ -263,7 +264,7 @@ class Stream:
             except BlockingIOError:
                 pass
             except OSError:
-                self.ended = True
+                self.ended = self.reset = True
             if time.monotonic() > end:
                 raise Broken("the server does not read")
 
@@ -283,7 +284,7 @@ class Stream:
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, self.reset = b"", True
         self.received += data
         self.ended = self.ended or not data
         if len(self.received) > 1 << 24:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from tests.pg.door.raw import SYNC, Wire, bind, execute, frame, parse, query
+from tests.pg.door.raw import SYNC, Wire, bind, describe, execute, frame, parse, query
 
 FRONT = (
     "front",
@@ -135,6 +135,13 @@ def test_what_follows_a_mixed_text_waits_for_its_end(door):
     with Wire(door.port, door.USER, door.PASSWORD) as wire:
         wire.send(query("LIST DOORS; SELECT pg_sleep(0.1); LIST DOORS") + SYNC + query("SELECT 1") + SYNC)
         assert "".join(kind for kind, _ in wire.until_ready(4)) == "TDDCTDCTDDCZZTDCZZ"
+
+
+def test_a_path_that_was_never_set_by_the_unnamed_statement_before_ours(door):
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        wire.send(describe("P") + parse("SET search_path TO nowhere") + SYNC)
+        wire.send(parse("WHERE AM I") + bind() + execute() + SYNC)
+        assert wire.until_ready(2)[-3:-1] == [("D", b"\0\1\0\0\0\x06public"), ("C", b"WHERE\0")]
 
 
 def test_a_flush_that_carries_something_is_refused(door):
