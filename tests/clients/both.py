@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from pgstream import config
+from pgstream.embedded.cluster import SUPERUSER
 from tests.datadriven import same_file
 from tests.server import PASSWORD, Server
 
@@ -41,10 +42,12 @@ def backend_port(server: Server) -> int:
     return int((server.data_dir / "postgres" / "postmaster.pid").read_text().splitlines()[3])
 
 
-def work_in_a_role(superuser: str) -> None:
+def work_in_a_role(data_dir: Path) -> None:
     """Without the front door a session of the first user begins in the role that it begins in behind it."""
-    with psycopg.connect(superuser, autocommit=True) as conn:
-        conn.execute("ALTER ROLE admin SET role = 'sysadmin'")
+    pid_file = (data_dir / "postgres" / "postmaster.pid").read_text().splitlines()
+    password = (data_dir / "postgres.password").read_text().strip()
+    with psycopg.connect(host="127.0.0.1", port=pid_file[3], user=SUPERUSER, password=password, dbname="postgres") as c:
+        c.execute("ALTER ROLE admin SET role = 'sysadmin'")
 
 
 @dataclass(frozen=True)

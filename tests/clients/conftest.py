@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clients.both import work_in_a_role
 from tests.server import Kafka, Server, within
 
 RECORDS = [('{"n": 1, "userid": "a"}'), ('{"n": 2, "userid": "a"}'), ('{"n": 3, "userid": "b"}')]
@@ -11,6 +12,7 @@ RECORDS = [('{"n": 1, "userid": "a"}'), ('{"n": 2, "userid": "a"}'), ('{"n": 3, 
 
 @pytest.fixture(scope="session")
 def of_languages(server: Server, kafka: Kafka) -> None:
+    work_in_a_role(server.data_dir)
     kafka.topic("of_languages")
     kafka.produce("of_languages", [(None, record) for record in RECORDS])
     with server.connect() as c:

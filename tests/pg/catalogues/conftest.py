@@ -60,7 +60,7 @@ async def _furnish(config: Config) -> None:
             rows = "('u1', 1, '2024-01-02 03:04:05+00'), ('u2', 2, NULL)"
             worker.execute(f"INSERT INTO public.views_per_user VALUES {rows}".encode())
             worker.execute("CREATE UNLOGGED TABLE pg_pgstream.s_0_1 (LIKE public.views_per_user)")
-        work_in_a_role(postgres.url("postgres"))
+        work_in_a_role(config.data_dir)
     finally:
         await catalog.close()
         await postgres.stop()
