@@ -8,7 +8,6 @@ Must not know: other pools (``engine``), statements, clients, Spark. Start readi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import uuid
 from collections.abc import Mapping
@@ -41,43 +40,55 @@ class ComputePool:
         self._catalog = catalog
         self._pool = Pool(name, config.data_dir, prepare, self, config.shutdown_grace_s)
         self._lock = PoolLock(catalog.control_url, name)
-        self._queries = Queries(name, catalog, config.data_dir, self._pool.send, lambda: self._pool.is_ready)
+        self._queries = Queries(name, catalog, config.data_dir, self._pool.send, lambda: self._is_ready)
         self._results: dict[str, ResultStream] = {}
         self._asked: dict[int, asyncio.Future[Columns]] = {}
         self._ids = itertools.count(1)
         self._waiting = 0
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
         """Begin to run the pool, unless it runs; returns at once. Queries follow when its worker is ready."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._run(self._ending))
 
     async def _awake(self) -> None:
         """Wait for the worker on behalf of a client. Error: EngineUnavailable, saying what keeps it."""
         self._waiting += 1
         try:
             self.wake()
+            if self._ending is not None:
+                await asyncio.wait({self._ending})
             await self._pool.wait_ready(READY_S)
         finally:
             self._waiting -= 1
 
     async def sleep(self, why: str) -> None:
-        """End the worker, after its running batches. Queries stay intended as they are, and wait."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        self.worker_died(why)
+        """End the worker, after its running batches. Queries stay intended as they are, and wait.
+
+        Whoever wakes the pool meanwhile is served by its next worker.
+        """
+        self._disappoint(why)
+        if self._task is None:
+            self._queries.died(why)
+            return
+        self._ending, self._task = asyncio.create_task(self._end(self._task, why)), None
+        await asyncio.wait({self._ending})
+
+    async def _end(self, task: asyncio.Task[None], why: str) -> None:
+        task.cancel()
+        await asyncio.wait({task})
+        self._queries.died(why)
 
     async def close(self) -> None:
         """The server stops."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if self._task is not None:
+            self._task.cancel()
+        ending = {task for task in (self._task, self._ending) if task is not None}
+        if ending:
+            await asyncio.wait(ending)
+        self._task = None
         self._disappoint("the server is stopping")
         await self._queries.close()
         await self._queries.progress.flush()
@@ -87,7 +98,12 @@ class ComputePool:
         """``running``, ``starting`` or ``stopped``: what this server knows of it."""
         if self._task is None:
             return "stopped"
-        return "running" if self._pool.is_ready else "starting"
+        return "running" if self._is_ready else "starting"
+
+    @property
+    def _is_ready(self) -> bool:
+        """The worker is, and is not the one that is being ended."""
+        return self._pool.is_ready and (self._ending is None or self._ending.done())
 
     @property
     def why(self) -> str:
@@ -99,7 +115,9 @@ class ComputePool:
         """Whether a client waits for it or reads from it."""
         return bool(self._waiting or self._results or self._asked)
 
-    async def _run(self) -> None:
+    async def _run(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait({before})
         while True:
             try:
                 async with self._lock.hold() as lost:

@@ -262,7 +262,7 @@ async def test_analyze(bench: Bench) -> None:
 
 
 async def test_analyze_without_worker_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute, "READY_S", 0.05)
+    monkeypatch.setattr(compute, "READY_S", 0)
     assert not bench.engine.is_ready()
     with pytest.raises(EngineUnavailable, match="starting"):
         await bench.engine.analyze(result_plan())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord, Snapshot
@@ -75,6 +77,20 @@ async def test_an_idle_pool_sleeps_and_wakes_again(bench: Bench, monkeypatch: py
     await bench.engine.analyze(result_plan(), "other")
     await until(lambda: bench.engine.pool_state("other") == ("stopped", ""))
     await bench.engine.analyze(result_plan(), "other")
+
+
+async def test_a_pool_woken_while_it_ends_serves_whoever_woke_it(bench: Bench) -> None:
+    pools(bench, default="ready", other="ready")
+    await bench.engine.start()
+    await bench.engine.analyze(result_plan(), "other")
+    ended = bench.worker_pid("other")
+    stopping = asyncio.create_task(bench.engine.stop_pool("other"))
+    await asyncio.sleep(0)
+    assert bench.engine.pool_state("other") == ("stopped", "")
+    await bench.engine.analyze(result_plan(), "other")
+    await stopping
+    assert bench.worker_pid("other") != ended
+    assert bench.engine.is_ready("other")
 
 
 def test_sizes_and_settings_of_a_pool() -> None:
