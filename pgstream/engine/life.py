@@ -146,6 +146,8 @@ class Queries:
         run.launching = asyncio.get_running_loop().create_future()
         try:
             await self._start(run)
+            if run.at_worker and run.running_since is not None:
+                return  # a worker that became ready since it was recorded has it, and has told so
             async with asyncio.timeout(LAUNCH_S):
                 fault = await run.launching
         except TimeoutError:
