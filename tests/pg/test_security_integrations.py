@@ -20,6 +20,9 @@ def one(c: psycopg.Connection[Any], text: bytes) -> tuple[Any, ...]:
 
 def test_token_is_shown_once(server: Server) -> None:
     with server.connect() as c:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for organization"):
+            c.execute(b"CREATE SECURITY INTEGRATION okta WITH ('type' = SCIM)")
+        c.execute(b"USE ROLE useradmin")
         made = one(c, b"CREATE SECURITY INTEGRATION okta WITH ('type' = SCIM)")
         assert made[:4] == (
             "security integration",
