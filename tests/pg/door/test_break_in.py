@@ -220,6 +220,13 @@ def test_refused(intruder, code, sql):
     assert SECRET not in str(caught.value) and caught.value.sqlstate[:2] != "XX"
 
 
+@pytest.mark.parametrize("intruder", ["mallory"], indirect=True)
+def test_an_index_on_anothers_view_is_refused(intruder):
+    with pytest.raises(psycopg.Error) as caught:
+        intruder.execute("CREATE INDEX ON counts (n)")
+    assert caught.value.sqlstate in ("42501", "42P01", "3D020"), caught.value
+
+
 @pytest.mark.parametrize(
     "sql", ["RESET ROLE", "SET ROLE NONE", "RESET SESSION AUTHORIZATION", "DISCARD ALL", "RESET ALL"]
 )
