@@ -128,7 +128,11 @@ def reflection(engine: Engine, *names: str) -> None:
             "foreign keys",
             [(k["constrained_columns"], k["referred_table"], k["options"]) for k in seen.get_foreign_keys(name)],
         )
-    say("listed", [n for n in seen.get_table_names() if n in names], [n for n in seen.get_view_names() if n in names])
+    say(
+        "listed",
+        sorted(n for n in seen.get_table_names() if n in names),
+        [n for n in seen.get_view_names() if n in names],
+    )
     table = Table(names[-1], MetaData(), autoload_with=engine)
     say("reflected", [f"{c.name} {c.type}" for c in table.columns])
 
