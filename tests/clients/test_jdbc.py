@@ -45,10 +45,10 @@ def test_inside_tls(workspace: Path, java: list[str]) -> None:
     finally:
         server.stop()
     assert done.stdout.splitlines() == [
-        "sslmode=require: admin",
-        "sslmode=require&channelBinding=require: admin",
-        "sslmode=verify-ca&sslrootcert=CERTIFICATE: admin",
-        "sslmode=verify-full&sslrootcert=CERTIFICATE: admin",
-        "sslmode=require&sslNegotiation=direct: admin",
+        "sslmode=require: sysadmin",
+        "sslmode=require&channelBinding=require: sysadmin",
+        "sslmode=verify-ca&sslrootcert=CERTIFICATE: sysadmin",
+        "sslmode=verify-full&sslrootcert=CERTIFICATE: sysadmin",
+        "sslmode=require&sslNegotiation=direct: sysadmin",
         "sslmode=verify-ca&sslrootcert=/none: 08006",
     ], done.stderr
