@@ -85,6 +85,7 @@ def peers() -> Iterator[dict[str, int]]:
         port = int(line.rsplit(":", 1)[1].split("/")[0])
         with psycopg.connect(url(port)) as conn:
             direct = int(conn.execute("SHOW port").fetchone()[0])
+        _work_in_a_role(folder / "data", direct)
         found = {"direct": direct, "pgstream": port}
         (folder / "bouncer").mkdir()
         folder.chmod(0o755)
@@ -95,6 +96,13 @@ def peers() -> Iterator[dict[str, int]]:
             print("PgBouncer is not installed (Debian: apt-get install pgbouncer): no ratio against it.")
         _wait_until_idle(server.pid)
         yield found
+
+
+def _work_in_a_role(data: Path, port: int) -> None:
+    """Without the front door a session of the first user begins in the role that it begins in behind it."""
+    password = (data / "postgres.password").read_text().strip()
+    with psycopg.connect(host="127.0.0.1", port=port, user="pgstream", password=password, dbname="postgres") as conn:
+        conn.execute("ALTER ROLE admin SET role = 'sysadmin'")
 
 
 def _wait_until_idle(pid: int) -> None:
