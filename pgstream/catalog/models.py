@@ -11,20 +11,25 @@ import datetime as dt
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
+    BigInteger,
     DateTime,
     ForeignKey,
     ForeignKeyConstraint,
+    Identity,
     Index,
     LargeBinary,
     Text,
     UniqueConstraint,
     false,
     func,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Moment = DateTime(timezone=True)
+_XID = text("(pg_current_xact_id()::text)::bigint")
 
 
 class Base(DeclarativeBase):
@@ -202,6 +207,19 @@ class GrantRow(Base):
     grant_option: Mapped[bool]
     grantor: Mapped[str]
     granted_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
+
+
+class ChangeRow(Base):
+    """A row that changed: its table, and its key where the table is read by key. Written by triggers."""
+
+    __tablename__ = "changes"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    xid: Mapped[int] = mapped_column(
+        BigInteger, server_default=text("(pg_current_xact_id()::text)::bigint"), index=True
+    )
+    of: Mapped[str]
+    key: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
 
 
 class PolicyRow(Base):

@@ -8,7 +8,7 @@ Start reading at ``Snapshot``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TypeVar
@@ -22,6 +22,8 @@ from pgstream.names import FullName, QName, quote
 
 K = TypeVar("K")
 V = TypeVar("V")
+STREAMED = ("stream", "changelog")
+"""Kinds of relations that are read by streaming."""
 DEFAULT_ORGANIZATION = "00000000-0000-4000-8000-000000000001"
 """The organization that every server has."""
 
@@ -226,7 +228,21 @@ class Snapshot:
     @cached_property
     def mentions(self) -> Callable[[str], bool]:
         """Whether a stream's or changelog's name stands in a text at all."""
-        return Mentions([r.full.name for r in self.relations.values() if r.kind in ("stream", "changelog")]).within
+        return self._names.within
+
+    @cached_property
+    def _names(self) -> Mentions:
+        return Mentions(r.full.name for r in self.relations.values() if r.kind in STREAMED)
+
+    def keep_names(self, before: Snapshot, changed: Collection[tuple[str, str, str]] | None) -> None:
+        """Take over the names of the snapshot before, of whose relations only ``changed`` are other ones now."""
+        if "_names" not in before.__dict__ or changed is None:
+            return
+        gone, come = (
+            [r.full.name for r in map(whole.relations.get, changed) if r and r.kind in STREAMED]
+            for whole in (before, self)
+        )
+        self.__dict__["_names"] = before._names.changed(gone, come) if gone != come else before._names
 
 
 class Seen(Mapping[K, V]):

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy.exc
-from sqlalchemy import select, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pgstream.catalog import authority, databases, models, objects, postgres, queries, relations, rows, stores
+from pgstream.catalog import authority, databases, objects, postgres, queries, relations, rows, stores
 from pgstream.catalog import open as opening
 from pgstream.catalog.authority import Authority
+from pgstream.catalog.changes import Reader
 from pgstream.catalog.crypto import Cipher, open_cipher
+from pgstream.catalog.delta import Delta, applied
 from pgstream.catalog.inventory import Inventory
 from pgstream.catalog.records import (
     DatabaseRecord,
@@ -86,7 +88,8 @@ class Catalog:
         self.repaired: list[str] = []
         """What opening it had to repair, in sentences."""
         self.snapshot = Snapshot()
-        self.spread: Callable[[Snapshot], Awaitable[None]] = _to_nobody
+        self._reader = Reader()
+        self.spread: Callable[[Delta], Awaitable[None]] = _to_nobody
         """Tells other processes of this server; a change ends when they know it."""
 
     @classmethod
@@ -120,25 +123,13 @@ class Catalog:
         await self._engine.dispose()
 
     async def refresh(self) -> None:
-        """Read the snapshot anew; one at a time, so that an older one never replaces a newer."""
+        """Take into the snapshot what has changed; one at a time, so that an older one never replaces a newer."""
         async with self._refreshing:
             async with self._reading() as session:
-                found = Snapshot(
-                    databases={r.name: rows.database(r) for r in await session.scalars(select(models.DatabaseRow))},
-                    schemas={
-                        (r.database, r.name): rows.schema(r) for r in await session.scalars(select(models.SchemaRow))
-                    },
-                    stores={r.name: rows.store(r) for r in await session.scalars(select(models.StoreRow))},
-                    relations={
-                        (r.database, r.schema, r.name): rows.relation(r)
-                        for r in await session.scalars(select(models.RelationRow))
-                    },
-                    objects={o.key: o for o in map(rows.object_, await session.scalars(select(models.ObjectRow)))},
-                    defaults=rows.defaults(await session.scalars(select(models.DefaultRow))),
-                    access=await authority.read(session),
-                )
-            self.snapshot = found
-            await self.spread(found)
+                delta = await self._reader.read(session)
+            if delta:
+                self.snapshot = applied(self.snapshot, delta)
+                await self.spread(delta)
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[AsyncSession]:
@@ -150,12 +141,13 @@ class Catalog:
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[Change]:
-        """One transaction, then a fresh snapshot here and a word to other servers."""
+        """One transaction, then its effect in the snapshot here, and a word to other servers."""
         async with self._changing:
             try:
                 async with AsyncExitStack() as after, self._reading() as session, session.begin():
                     yield Change(session, after, self._administrator)
                     await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
+                    await self._reader.forget(session)
             finally:
                 await self.refresh()
 
@@ -324,5 +316,5 @@ class Catalog:
         return hmac.digest(self._worker_password.encode(), b"pgstream mock authentication", "sha256")
 
 
-async def _to_nobody(snapshot: Snapshot) -> None:
+async def _to_nobody(delta: Delta) -> None:
     """There is no other process."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from pgstream.catalog.delta import Delta
 from pgstream.catalog.records import Snapshot
 from pgstream.config import Config
 from pgstream.engine.channel import More, Stop
@@ -41,7 +42,7 @@ class Changed:
     """The catalogue has changed; answered by Seen once statements are recognized by it."""
 
     number: int
-    snapshot: Snapshot
+    delta: Delta
 
 
 @dataclass(frozen=True, slots=True)

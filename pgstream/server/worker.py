@@ -17,6 +17,7 @@ from typing import Any, cast
 import structlog
 
 from pgstream import logs
+from pgstream.catalog.delta import applied
 from pgstream.errors import ConfigurationError
 from pgstream.server.admission import Admissions
 from pgstream.server.language import Language
@@ -75,7 +76,7 @@ class Worker:
                 self._spawn(self._begin(message))
             case Changed():
                 if self._mirror is not None:
-                    self._mirror.snapshot = message.snapshot
+                    self._mirror.snapshot = applied(self._mirror.snapshot, message.delta)
                 self._link.send(Seen(message.number))
             case Cancel():
                 self._spawn(self._cancel_here(message))

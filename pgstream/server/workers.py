@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from pgstream.catalog.records import Snapshot
+from pgstream.catalog.delta import Delta
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import ConfigurationError
 from pgstream.server import seats
@@ -177,6 +177,7 @@ class Workers:
         process = await running.spawn()
         try:
             self._running[index] = running
+            # A copy has none of the values that a snapshot computes when asked.
             running.link.send(replace(self._begin, snapshot=replace(self.host.catalog.snapshot)))
             if self._ending.is_set():
                 running.link.send(End())
@@ -190,11 +191,10 @@ class Workers:
             await _ended(process, self.host.config.shutdown_grace_s + ANSWER_S if self._ending.is_set() else 1)
             self._seats.clear(index)
 
-    async def changed(self, snapshot: Snapshot) -> None:
+    async def changed(self, delta: Delta) -> None:
         """Tell all processes; returns when statements are recognized by the new catalogue everywhere."""
         number = next(self._numbers)
-        # A copy has none of the values that a snapshot computes when asked.
-        frame = encode(Changed(number, replace(snapshot)))
+        frame = encode(Changed(number, delta))
         waiting = []
         for running in self._running.values():
             running.seen[number] = asyncio.get_running_loop().create_future()

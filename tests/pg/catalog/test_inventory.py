@@ -61,8 +61,9 @@ async def test_a_catalogue_of_the_first_version_is_upgraded(postgres, catalog: C
     """Brought back to the tables of revision 0001 with rows in them, then opened."""
     await catalog.create_store("k", "kafka", {"uris": "b:9092"}, frozenset(), "sysadmin")
     async with catalog._engine.begin() as connection:
-        for table in ("object_secrets", "objects", "defaults", "memberships", "grants", "policies"):
+        for table in ("object_secrets", "objects", "defaults", "memberships", "grants", "policies", "changes"):
             await connection.execute(text(f"DROP TABLE {table}"))
+        await connection.execute(text("DROP FUNCTION log_change CASCADE"))
         await connection.execute(text("ALTER TABLE queries DROP COLUMN pool"))
         await connection.execute(text("ALTER TABLE relations DROP COLUMN row_security"))
         await connection.execute(text("DELETE FROM meta WHERE key IN ('first_roles', 'first_user')"))
