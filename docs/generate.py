@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from docs import tested
 from pgstream import errors, statements, stores, types
+from pgstream.catalog.system_tables import TABLES
 from pgstream.config import SETTINGS
 from pgstream.planner.functions import ANY, FUNCTIONS
 from pgstream.stores.spec import Can, Full, Option, OptionTable, StoreType
@@ -151,6 +152,24 @@ def functions_page() -> str:
     return "".join(out).rstrip() + "\n"
 
 
+def system_tables_page() -> str:
+    """docs/system_tables.md: every system table and its columns."""
+    out = ["# System tables\n\n" + NOTE.format(origin="pgstream/catalog/system_tables.py")]
+    out.append(
+        "```sql\nSELECT name, state FROM deltastream.sys.\"relations\" WHERE database_name = 'main';\n"
+        "SELECT query_name, lag FROM deltastream.sys.query_health WHERE NOT healthy OR lag > 100000;\n```\n\n"
+        "They are read from every database, by every client, like any view: joined, prepared, in cursors and COPY.\n"
+        "A role sees the rows of what it has a privilege on. `query_health` and `query_lag` are additions of ours:\n"
+        "they follow a running query every two seconds. What the catalogue does not keep, such as who last updated\n"
+        "an object, is NULL. Why it works as it does: `docs/decisions/0020-system-tables.md`.\n"
+    )
+    for name, table in sorted(TABLES.items()):
+        out.append(f"\n## {name}\n\n{table.say}\n\n| column | type |\n|---|---|\n")
+        for column in table.columns.split(", "):
+            out.append("| `{0}` | {2} |\n".format(*column.partition(" ")))
+    return "".join(out)
+
+
 def types_page() -> str:
     """docs/types.md: the type table."""
     out = [
@@ -177,6 +196,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "functions.md": functions_page(),
         "types.md": types_page(),
+        "system_tables.md": system_tables_page(),
         **statement_pages(),
         "statements/coverage.md": tested.page(),
         **store_pages(),

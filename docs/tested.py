@@ -161,13 +161,15 @@ USE STORE
 """.strip().split("\n")
     )
 )
+POSTGRESQL = "PostgreSQL"
+"""Instead of a class: PostgreSQL has the grammar."""
 # Names whose class is found under other words.
 _CLASS = {
     "ALTER … OWNER TO": "AlterOwner", "ALTER RELATION … SET description": "AlterRelation",
     "DESCRIBE <statement>": "DescribeStatement", "GRANT PRIVILEGES": "GrantPrivileges",
     "REVOKE PRIVILEGES": "RevokePrivileges", "INSERT INTO … SELECT": "InsertInto",
     "INSERT INTO ENTITY … VALUE": "InsertIntoEntity", "SELECT (streaming)": "SelectStream",
-    "SELECT from deltastream.sys": "SelectSystem", "Resume query (QUERY WITH)": "",
+    "SELECT from deltastream.sys": POSTGRESQL, "Resume query (QUERY WITH)": "",
     "CREATE CHANGELOG AS SELECT": "CreateChangelogAs", "CREATE STREAM AS SELECT": "CreateStreamAs",
     "CREATE MATERIALIZED VIEW AS SELECT": "CreateMaterializedViewAs", "CREATE CHANGELOG": "CreateChangelog",
     "CREATE STREAM": "CreateStream",
@@ -233,7 +235,7 @@ def seen() -> dict[str, frozenset[str]]:
 def _class(name: str) -> str | None:
     by_name = {s.__name__: s for s in statements.STATEMENTS}
     if name in _CLASS:
-        return _CLASS[name] if _CLASS[name] in by_name else None
+        return _CLASS[name] if _CLASS[name] in by_name or _CLASS[name] == POSTGRESQL else None
     return next((s.__name__ for s in statements.STATEMENTS if " ".join(s.words) == name), None)
 
 

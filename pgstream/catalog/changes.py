@@ -74,6 +74,10 @@ async def _grants(session: AsyncSession, wanted: Select[Any]) -> Mapping[Any, An
     return by_object(map(rows.grant, await session.scalars(wanted)))
 
 
+async def _system(session: AsyncSession, wanted: Select[Any]) -> Mapping[Any, Any]:
+    return {r.database: r.database for r in await session.scalars(wanted)}
+
+
 TABLES: Mapping[str, Table] = {
     "databases": Table(models.DatabaseRow, _databases),
     "schemas": Table(models.SchemaRow, _schemas, ("database", "name")),
@@ -83,6 +87,7 @@ TABLES: Mapping[str, Table] = {
     "defaults": Table(models.DefaultRow, _defaults),
     "memberships": Table(models.MembershipRow, _memberships),
     "grants": Table(models.GrantRow, _grants, ("kind", "name")),
+    "system_copies": Table(models.SystemCopyRow, _system),
 }
 _NOW = text("SELECT pg_current_snapshot()::text")
 _SINCE = text("""

@@ -61,6 +61,13 @@ class DatabaseRow(Base):
     created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
 
 
+class SystemCopyRow(Base):
+    """A database whose sessions read system tables (``system_copies``)."""
+
+    __tablename__ = "system_copies"
+    database: Mapped[str] = mapped_column(ForeignKey("databases.name", ondelete="CASCADE"), primary_key=True)
+
+
 class SchemaRow(Base):
     __tablename__ = "schemas"
     database: Mapped[str] = mapped_column(ForeignKey("databases.name", ondelete="CASCADE"), primary_key=True)
@@ -140,6 +147,19 @@ class QueryRow(Base):
     progress: Mapped[dict[str, Any]]
     created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
+
+
+class QueryEventRow(Base):
+    """Something that happened to a query; the newest of them are kept (``queries.KEPT_EVENTS``)."""
+
+    __tablename__ = "query_events"
+    query: Mapped[str] = mapped_column(ForeignKey("queries.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[dt.datetime] = mapped_column(server_default=func.clock_timestamp())
+    event: Mapped[str]
+    attempt: Mapped[int]
+    pool: Mapped[str]
+    message: Mapped[str]
 
 
 class ObjectRow(Base):

@@ -7,21 +7,23 @@ Must not know: what runs them (``engine``).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog import models, rows
-from pgstream.catalog.records import QueryRecord, RelationRecord
+from pgstream.catalog.records import QueryEvent, QueryRecord, RelationRecord
 from pgstream.errors import UndefinedQuery
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.I)
 INTENDED = frozenset({"running", "terminated"})
 ACTUAL = frozenset({"starting", "running", "errored", "terminate_requested", "terminated"})
+KEPT_EVENTS = 100
+"""Of a query: one that fails for ever must not fill the catalogue."""
 _MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress", "pool"})
 
 
@@ -65,6 +67,7 @@ async def create(session: AsyncSession, record: QueryRecord) -> QueryRecord:
     row = rows.query_row(replace(record, version=version))
     session.add(row)
     await session.flush()
+    await _note(session, row, "created")
     await session.refresh(row)
     return rows.query(row)
 
@@ -85,6 +88,13 @@ async def listed(session: AsyncSession, include_ended: bool) -> list[QueryRecord
     return [rows.query(r) for r in await session.scalars(wanted)]
 
 
+async def every(session: AsyncSession, only: Iterable[str] | None = None) -> list[QueryRecord]:
+    """All of them, or some, the ended ones too."""
+    wanted = select(models.QueryRow)
+    found = await session.scalars(wanted if only is None else wanted.where(models.QueryRow.id.in_(list(only))))
+    return [rows.query(r) for r in found]
+
+
 async def busy_pools(session: AsyncSession) -> set[str]:
     """Pools of queries that are neither errored nor terminated."""
     found = select(models.QueryRow.pool).where(models.QueryRow.actual.not_in(("terminated", "errored"))).distinct()
@@ -98,11 +108,35 @@ async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> 
     if changes.get("intended", "running") not in INTENDED or changes.get("actual", "running") not in ACTUAL:
         raise ValueError(f"not a state of a query: {changes}")
     row = await find(session, id)
+    before = row.actual, row.message, row.pool
     for name, value in changes.items():
         setattr(row, name, dict(value) if name == "progress" else value)
     await session.flush()
+    if (row.actual, row.message, row.pool) != before:
+        await _note(session, row, _event(row, before[2]))
     await session.refresh(row)
     return rows.query(row)
+
+
+def _event(row: models.QueryRow, pool: str) -> str:
+    """What a change of a query's state is called."""
+    if row.pool != pool:
+        return "moved"
+    return "waiting" if row.actual == "starting" and row.message else row.actual
+
+
+async def _note(session: AsyncSession, row: models.QueryRow, event: str) -> None:
+    e = models.QueryEventRow
+    last = await session.scalar(select(func.max(e.number)).where(e.query == row.id)) or 0
+    session.add(e(query=row.id, number=last + 1, event=event, attempt=row.attempt, pool=row.pool, message=row.message))
+    await session.execute(delete(e).where(e.query == row.id, e.number <= last + 1 - KEPT_EVENTS))
+
+
+async def events(session: AsyncSession, id: str) -> list[QueryEvent]:
+    """The newest of them, oldest first."""
+    e = models.QueryEventRow
+    found = await session.scalars(select(e).where(e.query == id).order_by(e.number))
+    return [QueryEvent(r.number, r.at, r.event, r.attempt, r.pool, r.message) for r in found]
 
 
 async def record_progress(session: AsyncSession, progress: Mapping[str, Mapping[str, object]]) -> None:

@@ -117,6 +117,18 @@ class QueryRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryEvent:
+    """Something that happened to a query. ``event``: created, moved, waiting, or the state that it came into."""
+
+    number: int
+    at: dt.datetime
+    event: str
+    attempt: int
+    pool: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaRecord:
     """A schema of a database."""
 
@@ -175,6 +187,9 @@ class Snapshot:
     """By user and organization: what SET DEFAULT kept, by kind."""
 
     access: Access = field(default_factory=Access)
+    system_copies: Mapping[str, str] = field(default_factory=dict)
+    """Databases that have copies of the system tables, by name."""
+
     behind: Mapping[str, StoreRecord] | None = None
     """All stores, when ``stores`` holds only those that a role sees: a relation is read whatever store it lies in."""
 

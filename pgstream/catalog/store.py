@@ -12,17 +12,29 @@ import asyncio
 import contextlib
 import hmac
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy.exc
+import structlog
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pgstream.catalog import authority, databases, objects, postgres, queries, relations, rows, stores
+from pgstream.catalog import (
+    authority,
+    databases,
+    models,
+    objects,
+    postgres,
+    queries,
+    relations,
+    rows,
+    stores,
+    system_tables,
+)
 from pgstream.catalog import open as opening
 from pgstream.catalog.authority import Authority
 from pgstream.catalog.changes import Reader
@@ -31,18 +43,21 @@ from pgstream.catalog.delta import Delta, applied
 from pgstream.catalog.inventory import Inventory
 from pgstream.catalog.records import (
     DatabaseRecord,
+    QueryEvent,
     QueryRecord,
     RelationRecord,
     SchemaRecord,
     Snapshot,
     StoreRecord,
 )
+from pgstream.catalog.system_copies import SystemCopies
 from pgstream.catalog.watch import CHANNEL, watch
 from pgstream.config import Config
 from pgstream.errors import PgStreamError, RelayedError
 from pgstream.names import FullName
 
 Url = Callable[..., str]
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,7 @@ class Catalog:
         self._changing = asyncio.Lock()
         self._refreshing = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
+        self._system = SystemCopies(self._administrator)
         self.inventory = Inventory(self._change, self._reading, cipher)
         self.authority = Authority(self._change)
         self.generated_password: str | None = None
@@ -127,8 +143,14 @@ class Catalog:
         async with self._refreshing:
             async with self._reading() as session:
                 delta = await self._reader.read(session)
+                after = applied(self.snapshot, delta)
+                few = system_tables.few(delta) if self._system.holds(after.system_copies) else None
+                known = await queries.every(session) if delta and after.system_copies and few is None else []
             if delta:
-                self.snapshot = applied(self.snapshot, delta)
+                if after.system_copies:
+                    wanted = system_tables.rows(after, known) if few is None else system_tables.relations(after, few)
+                    await self._system.settle(sorted(after.system_copies), wanted, few)
+                self.snapshot = after
                 await self.spread(delta)
 
     @asynccontextmanager
@@ -201,6 +223,12 @@ class Catalog:
                 objects.refuse_others(await objects.others(conn), "database", name, at)
             control = await change.after.enter_async_context(self._administrator.connect("postgres"))
             await change.after.enter_async_context(objects.dropping_database(control, name))
+
+    async def copy_system_tables(self, database: str) -> None:
+        """Keep the system tables in a database from now on. Errors: UndefinedDatabase."""
+        async with self._change() as change:
+            await databases.find(change.session, database)
+            await change.session.merge(models.SystemCopyRow(database=database))
 
     async def create_schema(self, database: str, name: str, owner: str, at: int | None = None) -> SchemaRecord:
         async with self._change() as change:
@@ -279,6 +307,11 @@ class Catalog:
         async with self._reading() as session:
             return await queries.listed(session, include_ended)
 
+    async def query_events(self, id: str) -> list[QueryEvent]:
+        """What happened to a query lately, oldest first."""
+        async with self._reading() as session:
+            return await queries.events(session, id)
+
     async def busy_pools(self) -> set[str]:
         """The compute pools that a query should run in."""
         async with self._reading() as session:
@@ -287,13 +320,29 @@ class Catalog:
     async def set_query(self, id: str, **changes: Any) -> QueryRecord:
         """Change intended=, actual=, message=, attempt=, progress= or pool=."""
         async with self._reading() as session, session.begin():
-            return await queries.change(session, id, changes)
+            changed = await queries.change(session, id, changes)
+        await self._copy_queries([id])
+        return changed
 
     async def record_progress(self, progress: Mapping[str, Mapping[str, object]]) -> None:
         """Write the last progress of several queries; losing the newest in a crash is no loss, so no wait for disk."""
         async with self._reading() as session, session.begin():
             await session.execute(text("SET LOCAL synchronous_commit = off"))
             await queries.record_progress(session, progress)
+        await self._copy_queries(progress)
+
+    async def _copy_queries(self, ids: Collection[str]) -> None:
+        """Show in the system tables what has changed of queries."""
+        if not self.snapshot.system_copies:
+            return
+        try:
+            async with self._refreshing:  # an older state never replaces a newer
+                async with self._reading() as session:
+                    found = await queries.every(session, ids)
+                wanted = system_tables.of_queries(self.snapshot.access, found)
+                await self._system.settle(sorted(self.snapshot.system_copies), wanted, about=wanted)
+        except PgStreamError as e:  # what it follows is done
+            log.warning("system tables not written", error=e.text)
 
     def staging_stem(self, relation_id: str) -> str:
         """What the staging tables of a materialized view are named after."""

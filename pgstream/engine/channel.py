@@ -133,7 +133,11 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """One finished micro-batch. ``sources`` maps relation → {"offset": …, "lag": records behind, "rows_in": …}."""
+    """One finished micro-batch. ``sources`` maps relation → {"offset": …, "latest": …, "lag": …, "rows_in": …}.
+
+    ``offset`` and ``latest`` are the next offset and the end, by partition; ``lag`` is the sum of the records between.
+    ``durations``: milliseconds of each of Spark's steps.
+    """
 
     query: str
     batch: int
@@ -147,6 +151,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     watermark: str | None
     sources: dict[str, dict[str, Any]]
     bad_records: int = 0
+    durations: dict[str, int] = {}
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

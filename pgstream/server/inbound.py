@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pgstream.errors import ProtocolViolation
+import structlog
+
+from pgstream.errors import PgStreamError, ProtocolViolation
 from pgstream.server import shapes, simple
 from pgstream.server.ask import ask
 from pgstream.server.flight import FAILED, QUERY, SYNC
 from pgstream.server.language import Piece
 from pgstream.server.run import as_error
 from pgstream.server.search_path import QUESTION
+from pgstream.statements import system_tables
 from pgstream.statements.base import Statement
+from pgstream.statements.system_tables import CopySystemTables
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend
 from pgstream.wire.framing import SMALL_LIMIT, check_client_header, header
@@ -29,6 +33,7 @@ PARSE, FLUSH = b"PH"
 COPY_DATA, COPY_DONE, COPY_FAIL, TERMINATE, FUNCTION_CALL = b"dcfXF"
 NAMING = frozenset(b"BDEC")
 COPYING = frozenset(b"dcfHS")
+log = structlog.get_logger(__name__)
 
 
 class Inbound:
@@ -39,6 +44,7 @@ class Inbound:
         self.waiting: bytes | bytearray = b""
         self._passing = 0  # rest of a relayed message whose begin has been relayed
         self._skipping = False  # after an error of ours, to the next Sync
+        self._uncopied = False  # the database could not get its copy of the system tables
 
     @property
     def whole(self) -> bool:
@@ -87,8 +93,15 @@ class Inbound:
             elif kind in (QUERY, PARSE):
                 if after > end:
                     break
-                if not (clean and self._is_postgres(kind, data, pos, after)) and self._own_text(kind, data, pos, begin):
-                    return
+                if not (clean and self._is_postgres(kind, data, pos, after)):
+                    read = self._system_names(kind, data, pos, after)
+                    if read is None:
+                        self._hold(data, begin, pos, pos)
+                        client.begin(self._copy_system_tables())
+                        return
+                    data = read
+                    if self._own_text(kind, data, pos, begin):
+                        return
                 shaped = after
                 if kind == PARSE:
                     flight.open += 1
@@ -128,16 +141,32 @@ class Inbound:
         client = self._client
         if client.path.stale or client.cursors.doubtful:
             return False
-        if kind == QUERY:
-            if client.flight.open:
-                return False
-            text = data[pos + 5 : after - 1]
-        else:
-            begin = data.find(0, pos + 5, after) + 1  # behind the statement's name
-            if not begin or (end := data.find(0, begin, after)) < 0:
-                return False
-            text = data[begin:end]
-        return client.listener.language.is_postgres(text, client.listener.catalog.snapshot)
+        if kind == QUERY and client.flight.open:
+            return False
+        begin, end = _text(kind, data, pos, after)
+        return client.listener.language.is_postgres(data[begin:end], client.listener.catalog.snapshot)
+
+    def _system_names(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bytes | bytearray | None:
+        """The data with PostgreSQL's names of system tables in a text; None: the database has no copy of them yet."""
+        begin, end = _text(kind, data, pos, after)
+        text = bytes(data[begin:end])
+        renamed = system_tables.renamed(text)
+        if renamed == text:
+            return data
+        client = self._client
+        if client.context.database in client.listener.snapshot.system_copies:
+            return bytes(data[:begin]) + renamed + bytes(data[end:])
+        if client.context.database not in client.listener.snapshot.databases or self._uncopied:
+            self._uncopied = False
+            return data
+        return None
+
+    async def _copy_system_tables(self) -> None:
+        try:
+            await self._client.runner.execute("", CopySystemTables())
+        except PgStreamError as e:
+            self._uncopied = True  # the text is refused with a sentence
+            log.warning("system tables not copied", database=self._client.context.database, error=e.text)
 
     def _relay(self, data: bytes | bytearray, begin: int, end: int) -> None:
         if begin < end:
@@ -344,3 +373,12 @@ class Inbound:
         begun = min(pos, end)
         self._relay(data, 0, begun)
         self._passing, self.waiting = pos - begun, data[begun:]
+
+
+def _text(kind: int, data: bytes | bytearray, pos: int, after: int) -> tuple[int, int]:
+    """Where the text of a Query or Parse lies; empty in one that PostgreSQL will refuse."""
+    if kind == QUERY:
+        return pos + 5, after - 1
+    begin = data.find(0, pos + 5, after) + 1  # behind the statement's name
+    end = data.find(0, begin, after) if begin else -1
+    return (begin, end) if end >= 0 else (after, after)

@@ -31,6 +31,7 @@ def progress(told: Mapping[str, Any], sources: Sequence[Source]) -> Progress:
         watermark=_watermark(told.get("watermark")),
         sources=_sources(told["sources"], sources),
         bad_records=told["bad_records"],
+        durations=told.get("durations", {}),
     )
 
 
@@ -47,8 +48,9 @@ def _sources(told: Sequence[Mapping[str, Any]], plan: Sequence[Source]) -> dict[
         relation = plan[i].relation if i < len(plan) and topic in ("", plan[i].entity) else topic
         end, latest = _offsets(figures["end"]), _offsets(figures["latest"])
         lag = sum(max(0, o - end.get(p, 0)) for p, o in latest.items())
-        entry = out.setdefault(relation, {"offset": {}, "lag": 0, "rows_in": 0})
+        entry = out.setdefault(relation, {"offset": {}, "latest": {}, "lag": 0, "rows_in": 0})
         entry["offset"] |= end
+        entry["latest"] |= latest
         entry["lag"] += lag
         entry["rows_in"] += figures["rows_in"]
     return out

@@ -17,7 +17,7 @@ from pgstream.errors import NotYet, PgStreamError
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
-from pgstream.statements import cursors
+from pgstream.statements import cursors, system_tables
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import UpdateComputePool
@@ -35,6 +35,7 @@ from pgstream.statements.schema_registries import UpdateSchemaRegistry
 from pgstream.statements.secrets import UpdateSecret
 from pgstream.statements.select import SelectStream
 from pgstream.statements.stores import UpdateStore
+from pgstream.statements.system_tables import SystemTableWithStream
 from pgstream.statements.tables import CreateTable
 
 Words = tuple[str, ...]
@@ -52,7 +53,8 @@ _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
 )
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
-_UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s+{_NAME}\s+(?:IN\s+STORE\s|WITH\s*\()", re.I)
+# UPDATE store [AS] s SET: PostgreSQL's table of that name. Without SET it is no statement of PostgreSQL's at all.
+_UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s*(?!\s*\*?\s*(?:(?:AS\s+)?{_PART}\s*)?\bSET\b)(?:\s{_PART}|\Z|;)", re.I)
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
@@ -112,20 +114,13 @@ class CreateViewOverStream(Refused):
     hint = "CREATE MATERIALIZED VIEW AS keeps its result current."
 
 
-class SystemTable(Refused):
-    """SELECT from deltastream.sys.
-
-    Refused until the system tables are there.
-    """
-
-    what = "reading the system tables deltastream.sys"
-    hint = "LIST and DESCRIBE statements show what exists."
-
-
 def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    if "deltastream" in text and re.search(r"\bdeltastream\s*\.\s*sys\b", _LITERAL.sub("''", text)):
-        return SystemTable
-    return SelectStream if _reads(text, snapshot, session) else None
+    system = "deltastream" in text.lower()
+    if system and (found := system_tables.find(text)) is not None:
+        return found
+    if not _reads(text, snapshot, session):
+        return None
+    return SystemTableWithStream if system and system_tables.reads(text) else SelectStream
 
 
 def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:

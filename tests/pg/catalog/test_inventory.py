@@ -61,7 +61,8 @@ async def test_a_catalogue_of_the_first_version_is_upgraded(postgres, catalog: C
     """Brought back to the tables of revision 0001 with rows in them, then opened."""
     await catalog.create_store("k", "kafka", {"uris": "b:9092"}, frozenset(), "sysadmin")
     async with catalog._engine.begin() as connection:
-        for table in ("object_secrets", "objects", "defaults", "memberships", "grants", "policies", "changes"):
+        for table in ("object_secrets", "objects", "defaults", "memberships", "grants", "policies", "changes",
+                      "system_copies", "query_events"):  # fmt: skip
             await connection.execute(text(f"DROP TABLE {table}"))
         await connection.execute(text("DROP FUNCTION log_change CASCADE"))
         await connection.execute(text("ALTER TABLE queries DROP COLUMN pool"))

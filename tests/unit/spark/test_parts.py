@@ -64,7 +64,8 @@ def test_lag_is_added_up_over_partitions() -> None:
             "sources": [{"description": "KafkaV2[Subscribe[t]]", "end": '{"t":{"0":5,"1":2}}',
                          "latest": '{"t":{"0":9,"1":3}}', "rows_in": 5}]}  # fmt: skip
     progress = events.progress(told, [source()])
-    assert progress.sources == {"d.s.r": {"offset": {"0": 5, "1": 2}, "lag": 5, "rows_in": 5}}
+    figures = {"offset": {"0": 5, "1": 2}, "latest": {"0": 9, "1": 3}, "lag": 5, "rows_in": 5}
+    assert progress.sources == {"d.s.r": figures}
     assert progress.watermark is None
 
 
