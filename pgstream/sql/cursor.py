@@ -322,6 +322,27 @@ class Cursor:
         self._index = len(self._tokens)
         return self.text[at:end].rstrip(), at
 
+    def fork(self) -> Cursor:
+        """Another cursor at the same place: to look ahead."""
+        found = object.__new__(Cursor)
+        found.text, found._tokens, found._index = self.text, self._tokens, self._index
+        return found
+
+    def inner(self) -> Cursor:
+        """Take the next of several statements, with its semicolon: a cursor of its own, with this one's positions."""
+        begin, depth = self._index, 0
+        while True:
+            if self._index >= len(self._tokens):
+                raise SyntaxEnd(at=len(self.text))
+            token = self._tokens[self._index]
+            self._index += 1
+            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+            if token.token_type is TokenType.SEMICOLON and depth <= 0:
+                break
+        found = object.__new__(Cursor)
+        found.text, found._tokens, found._index = self.text[: token.start], self._tokens[begin : self._index - 1], 0
+        return found
+
     def end(self) -> None:
         """The end of the statement: an optional semicolon and nothing more."""
         if not self.at_end:

@@ -8,11 +8,14 @@ named in ``later.py``. How to add a statement: ``docs/howto/add_a_statement.md``
 
 from __future__ import annotations
 
+import re
+
 from pgstream.catalog.records import Snapshot
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import head
 from pgstream.statements import later
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
+from pgstream.statements.applications import BeginApplication, CreateVirtualChangelog, CreateVirtualStream
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import (
     CreateComputePool,
@@ -24,11 +27,11 @@ from pgstream.statements.compute_pools import (
     UpdateComputePool,
 )
 from pgstream.statements.copy import CopyStream
-from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
+from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
 from pgstream.statements.cursors import CloseCursor, DeclareCursor, FetchCursor, MoveCursor
 from pgstream.statements.databases import CreateDatabase, DescribeDatabase, DropDatabase, ListDatabases
 from pgstream.statements.defaults import SetDefault
-from pgstream.statements.describe import DescribeStatement, as_form
+from pgstream.statements.describe import DescribeStatement
 from pgstream.statements.entities import (
     CreateEntity,
     DescribeEntity,
@@ -56,6 +59,7 @@ from pgstream.statements.integrations import (
 )
 from pgstream.statements.organizations import ListOrganizations, UseOrganization
 from pgstream.statements.queries import DescribeQuery, ListQueries, RestartQuery, TerminateQuery
+from pgstream.statements.query_details import DescribeQueryEvents, DescribeQueryMetrics, DescribeQueryState
 from pgstream.statements.regions import ListRegions
 from pgstream.statements.relations import (
     DescribeChangelog,
@@ -126,6 +130,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     AlterApiToken,
     AlterRelation,
     AlterSecurityIntegration,
+    BeginApplication,
     CanI,
     CloseCursor,
     CopyStream,
@@ -152,6 +157,8 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateStream,
     CreateStreamAs,
     CreateTable,
+    CreateVirtualChangelog,
+    CreateVirtualStream,
     DeclareCursor,
     DescribeStatement,
     DescribeChangelog,
@@ -166,6 +173,9 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeMaterializedView,
     DescribeMaterializedViewColumns,
     DescribeQuery,
+    DescribeQueryEvents,
+    DescribeQueryMetrics,
+    DescribeQueryState,
     DescribeRelation,
     DescribeRelationColumns,
     DescribeRole,
@@ -271,6 +281,8 @@ _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEME
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",
                    "TERMINATE", "USE"))  # fmt: skip
 _FIRST = frozenset({w[0] for w in _BY_WORDS} | {w[0] for w in later.LATER} | set(SHARED) | _OURS | {"SHOW"})
+# DESCRIBE QUERY state describes a query of that name.
+_A_QUERY = re.compile(r"\s*\w+\s+\w+\s+\w+\s*(?::\s*\d+\s*)?;?\s*\Z")
 # INSERT INTO entity VALUES … writes PostgreSQL's table of that name.
 _NOT_A_NAME = frozenset(("VALUES", "SELECT", "DEFAULT", "OVERRIDING", "AS", "TABLE", "WITH"))
 
@@ -295,7 +307,7 @@ def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement
 
 def parse(text: str, cls: type[Statement]) -> Statement:
     """The statement. ``cls`` is ``recognize``'s answer; error positions are offsets into ``text``."""
-    if cls in _AS and as_form(text):
+    if cls in _AS and as_form(Cursor(text)):
         cls = _AS[cls]
     return cls.parse(Cursor(text))
 
@@ -309,6 +321,8 @@ def _by_words(words: tuple[str, ...], text: str) -> type[Statement] | None:
             return None
         if found.words[0] == "COPY" and words[2:3] in (("TO",), ("FROM",)):
             return None  # PostgreSQL's, of a table of that name
+        if found.words[:2] == ("DESCRIBE", "QUERY") and _A_QUERY.match(text):
+            return DescribeQuery
         # A longer name of a planned statement wins: DESCRIBE QUERY STATE q, DESCRIBE SCHEMA s.
         return later.Later if later.find(words) is not None and not _longer(found, words) else found
     return None

@@ -30,6 +30,17 @@ from pgstream.statements.streams import already
 from pgstream.stores.spec import Can
 
 
+def as_form(c: Cursor) -> bool:
+    """Whether CREATE STREAM, CHANGELOG or TABLE has the AS form: what follows its name and WITH decides."""
+    c.expect("CREATE")
+    _ = c.accept("STREAM") or c.accept("CHANGELOG") or c.accept("TABLE")
+    c.accept("IF", "NOT", "EXISTS")
+    c.qname()
+    if c.accept("WITH"):
+        c.properties()
+    return c.peek("AS")
+
+
 @dataclass(frozen=True, slots=True)
 class CreateAs(Statement):
     """What the three have in common."""
@@ -47,6 +58,11 @@ class CreateAs(Statement):
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
+        return cls.tail(c)
+
+    @classmethod
+    def tail(cls, c: Cursor) -> Self:
+        """What follows the first words."""
         if_not_exists = c.accept("IF", "NOT", "EXISTS")
         name = c.qname()
         given = c.properties() if c.accept("WITH") else {}

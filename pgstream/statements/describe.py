@@ -14,8 +14,9 @@ from pgstream.sql.cursor import Cursor
 from pgstream.statements import later
 from pgstream.statements.access import Need
 from pgstream.statements.answers import json_text, listing
+from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Column, Context, Result, Statement
-from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs
+from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
 from pgstream.statements.explained import Explained, plan_text
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.select import SelectStream
@@ -63,23 +64,11 @@ class DescribeStatement(Statement):
         return listing(self.columns, [(e.kind, json_text(e.info), plan_text(e.plan) if e.plan is not None else None)])
 
 
-def as_form(text: str) -> bool:
-    """Whether CREATE STREAM or CREATE CHANGELOG has the AS form: what follows the name and its WITH decides."""
-    c = Cursor(text)
-    c.expect("CREATE")
-    _ = c.accept("STREAM") or c.accept("CHANGELOG")
-    c.accept("IF", "NOT", "EXISTS")
-    c.qname()
-    if c.accept("WITH"):
-        c.properties()
-    return c.peek("AS")
-
-
 def _parse(c: Cursor) -> Describable:
     if c.peek("CREATE", "STREAM"):
-        return CreateStreamAs.parse(c) if as_form(c.text) else CreateStream.parse(c)
+        return CreateStreamAs.parse(c) if as_form(c.fork()) else CreateStream.parse(c)
     if c.peek("CREATE", "CHANGELOG"):
-        return CreateChangelogAs.parse(c) if as_form(c.text) else CreateChangelog.parse(c)
+        return CreateChangelogAs.parse(c) if as_form(c.fork()) else CreateChangelog.parse(c)
     if c.peek("CREATE", "MATERIALIZED", "VIEW"):
         return CreateMaterializedViewAs.parse(c)
     if c.peek("CREATE", "TABLE"):
@@ -88,6 +77,8 @@ def _parse(c: Cursor) -> Describable:
         return InsertInto.parse(c)
     if c.peek("SELECT") or c.peek("WITH"):
         return SelectStream.parse(c)
+    if c.peek(*BeginApplication.words):
+        return BeginApplication.parse(c)
     later.refuse(c.words(), c.at, within="DESCRIBE")
     unknown = c.fault()
     unknown.hint = _OBJECTS

@@ -16,10 +16,9 @@ from pgstream.statements.heading import newer
 
 _MADE = ("ORGANIZATION",)
 _LISTED = ("INVITATIONS", "MY INVITATIONS", "PENDING INVITATIONS", "USERS")
-_DESCRIBED = ("ORGANIZATION", "QUERY EVENTS", "QUERY METRICS", "QUERY STATE")
+_DESCRIBED = ("ORGANIZATION",)
 _REST = """ACCEPT INVITATION · ALTER CHANGELOG · ALTER QUERY · ALTER RELATION
-ALTER STREAM · BEGIN APPLICATION
-CREATE VIRTUAL CHANGELOG · CREATE VIRTUAL STREAM · GENERATE COLUMNS · GENERATE TEMPLATE
+ALTER STREAM · GENERATE COLUMNS · GENERATE TEMPLATE
 INVITE USER · REJECT INVITATION · REVOKE INVITATION"""
 
 LATER: frozenset[tuple[str, ...]] = frozenset(
@@ -38,8 +37,7 @@ def find(words: tuple[str, ...]) -> str | None:
     """The name of the planned statement that these first words begin."""
     words = newer(words)
     for count in range(min(4, len(words)), 1, -1):
-        # DESCRIBE QUERY metrics, with nothing after it, describes a query of that name.
-        if words[:count] in LATER and not (words[:2] == ("DESCRIBE", "QUERY") and len(words) == count):
+        if words[:count] in LATER:
             return " ".join(words[:count])
     return None
 

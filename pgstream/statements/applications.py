@@ -1,0 +1,148 @@
+"""APPLICATION: several statements as one, and the virtual relations that only they see.
+
+Owns: the grammar: an application is read whole, each of its statements by its own class, so a fault is found where it
+is. Running one is planned: it is refused then, and nothing is made.
+Must not know: how its statements are planned. Manual: "APPLICATION".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from pgstream.errors import InvalidStatement, NotYet
+from pgstream.names import Name
+from pgstream.sql.cursor import Cursor
+from pgstream.statements.base import DDL_ROW, Context, Result, Statement
+from pgstream.statements.continuous import QueryOptions, query_options
+from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
+from pgstream.statements.explained import Explained
+from pgstream.statements.insert import InsertInto
+from pgstream.statements.streams import CreateChangelog, CreateStream
+from pgstream.statements.tables import CreateTable
+from pgstream.statements.use import UseDatabase, UseSchema, UseStore
+
+VIRTUAL = "virtual"
+"""The database that virtual relations are named in."""
+_HINT = "Send its statements one by one: each CREATE … AS and INSERT INTO runs as a query of its own."
+_OUTSIDE = "A virtual relation has no topic, and only the statements of its application see it."
+
+
+@dataclass(frozen=True, slots=True)
+class _CreateVirtual(Statement):
+    """A relation of an application without a topic."""
+
+    of: ClassVar[type[CreateStreamAs]]
+    columns: ClassVar = DDL_ROW
+    free: ClassVar = "outside an application it does nothing"
+
+    create: CreateStreamAs
+    at: int
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        at = c.at
+        c.expect(*cls.words)
+        create = cls.of.tail(c)
+        name = create.name
+        if len(name.parts) == 3 and name.parts[0] != VIRTUAL:
+            raise InvalidStatement(
+                what=f'a virtual relation is in database "{VIRTUAL}", not in "{name.parts[0]}"', at=name.at
+            )
+        if create.given:
+            given = next(iter(create.given.values()))
+            raise InvalidStatement(what="a virtual relation has no parameters", at=given.at, hint="It has no topic.")
+        return cls(create, at)
+
+    async def execute(self, ctx: Context) -> Result:
+        raise InvalidStatement(what=f"{self.tag} can only be used in an application", at=self.at, hint=_OUTSIDE)
+
+
+class CreateVirtualStream(_CreateVirtual):
+    """CREATE VIRTUAL STREAM virtual.public.stream_name AS select_statement [PARTITION BY column [, ...]];
+
+    In an application: a stream without a topic, which its other statements read. Elsewhere it is an error.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("CREATE", "VIRTUAL", "STREAM")
+    tag: ClassVar[str] = "CREATE VIRTUAL STREAM"
+    of: ClassVar[type[CreateStreamAs]] = CreateStreamAs
+
+
+class CreateVirtualChangelog(_CreateVirtual):
+    """CREATE VIRTUAL CHANGELOG virtual.public.changelog_name AS select_statement;
+
+    In an application: a changelog without a topic, which its other statements read. Elsewhere it is an error.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("CREATE", "VIRTUAL", "CHANGELOG")
+    tag: ClassVar[str] = "CREATE VIRTUAL CHANGELOG"
+    of: ClassVar[type[CreateStreamAs]] = CreateChangelogAs
+
+
+@dataclass(frozen=True, slots=True)
+class BeginApplication(Statement):
+    """BEGIN APPLICATION application_name
+    statement; [...]
+    END APPLICATION [WITH ( 'parameter' = value [, ...] )];
+
+    Several statements as one: USE DATABASE, SCHEMA and STORE, CREATE STREAM and CHANGELOG (AS, and VIRTUAL), CREATE
+    TABLE, CREATE MATERIALIZED VIEW AS, INSERT INTO. All of them are read and checked; running an application is not
+    supported yet, so nothing is made.
+    """
+
+    words: ClassVar = ("BEGIN", "APPLICATION")
+    columns: ClassVar = DDL_ROW
+    free: ClassVar = "it is refused"
+
+    name: Name
+    statements: tuple[Statement, ...]
+    options: QueryOptions
+    at: int
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        at = c.at
+        c.expect(*cls.words)
+        name = c.name()
+        c.accept(";")
+        statements: list[Statement] = []
+        while not c.peek("END", "APPLICATION"):
+            statements.append(_statement(c.inner()))
+        c.expect("END", "APPLICATION")
+        if not statements:
+            raise InvalidStatement(what=f'application "{name}" has no statements', at=name.at)
+        given = c.properties() if c.accept("WITH") else {}
+        c.end()
+        return cls(name, tuple(statements), query_options(given), at)
+
+    async def execute(self, ctx: Context) -> Result:
+        raise NotYet(what="BEGIN APPLICATION", at=self.at, hint=_HINT)
+
+    async def explain(self, ctx: Context) -> Explained:
+        raise NotYet(what="DESCRIBE BEGIN APPLICATION", at=self.at, hint=_HINT)
+
+
+_ALLOWED: tuple[type[Statement], ...] = (CreateVirtualStream, CreateVirtualChangelog, UseDatabase, UseSchema, UseStore,
+                                         CreateTable, CreateMaterializedViewAs, InsertInto)  # fmt: skip
+
+
+def _statement(c: Cursor) -> Statement:
+    """One of an application's."""
+    if c.peek("CREATE", "STREAM"):
+        return CreateStreamAs.parse(c) if as_form(c.fork()) else CreateStream.parse(c)
+    if c.peek("CREATE", "CHANGELOG"):
+        return CreateChangelogAs.parse(c) if as_form(c.fork()) else CreateChangelog.parse(c)
+    if c.peek("CREATE", "TABLE") and as_form(c.fork()):
+        raise NotYet(what="CREATE TABLE AS", at=c.at)
+    for allowed in _ALLOWED:
+        if c.peek(*allowed.words):
+            return allowed.parse(c)
+    said = " ".join(c.words(2))
+    if not said:
+        raise c.fault()
+    raise InvalidStatement(
+        what=f"{said} cannot be used in an application",
+        at=c.at,
+        hint="USE DATABASE, SCHEMA and STORE, CREATE … [AS] and INSERT INTO can.",
+    )
