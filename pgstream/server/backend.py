@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from pgstream.errors import RelayedError
 from pgstream.server import shapes
 from pgstream.server.flight import ANSWERS, IDLE, Flight
+from pgstream.server.reach import channel_binding
 from pgstream.server.runs import Runs
 from pgstream.wire import frontend
 from pgstream.wire.encodings import CODECS, UTF8
@@ -242,6 +243,11 @@ class Backend(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    @property
+    def channel_binding(self) -> bytes | None:
+        """That of the connection's TLS, if it has any."""
+        return channel_binding(self._transport) if self._transport is not None else None
 
     def take(self, taker: Taker | None) -> Taker | None:
         """Send whole messages to ``taker`` from now on; None: back to the client. Only while caught up.

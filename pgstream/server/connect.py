@@ -1,51 +1,23 @@
 """Open a backend connection to PostgreSQL as the client's own user, with the keys recovered from the client's proof.
 
-Owns: where PostgreSQL listens, start-up and SCRAM as a client, cancel requests to PostgreSQL.
-Must not know: the client's connection. Start reading at ``open_backend``.
+Owns: start-up and SCRAM as a client, with channel binding where the connection has TLS.
+Must not know: the client's connection, how PostgreSQL is reached (``reach``). Start reading at ``open_backend``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from pgstream.errors import AuthorizationRefused, RelayedError
 from pgstream.server.backend import ERROR, READY, Backend, lost
+from pgstream.server.reach import Address
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend, scram
 
 AUTHENTICATION, KEY = b"RK"
 OK, SASL, CONTINUE, FINAL = 0, 10, 11, 12
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where PostgreSQL listens: ``host`` is a folder of unix sockets when it begins with a slash."""
-
-    host: str
-    port: int
-
-    @property
-    def socket(self) -> str | None:
-        return f"{self.host}/.s.PGSQL.{self.port}" if self.host.startswith("/") else None
-
-    async def connect(self, factory: Callable[[], asyncio.Protocol]) -> None:
-        loop = asyncio.get_running_loop()
-        if self.socket:
-            await loop.create_unix_connection(factory, self.socket)
-        else:
-            await loop.create_connection(factory, self.host, self.port)
-
-    async def cancel(self, pid: int, key: bytes) -> None:
-        """Ask PostgreSQL to end what a backend runs. Silent when it cannot be reached: the protocol has no answer."""
-        protocol = _Cancel(frontend.encode_cancel(pid, key))
-        try:
-            await self.connect(lambda: protocol)
-        except OSError:
-            return
-        await protocol.closed
 
 
 def unreachable(e: Exception) -> RelayedError:
@@ -55,29 +27,16 @@ def unreachable(e: Exception) -> RelayedError:
     )
 
 
-class _Cancel(asyncio.Protocol):
-    """A connection that carries one CancelRequest and is closed by PostgreSQL."""
-
-    def __init__(self, request: bytes) -> None:
-        self._request = request
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.WriteTransport, transport).write(self._request)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-
 @dataclass(slots=True)
 class _Start:
     """What start-up gathers."""
 
-    exchange: scram.ClientExchange | None
+    keys: scram.Keys | None
+    binding: str
     backend: Backend
     done: asyncio.Future[None]
     greeting: list[bytes] = field(default_factory=list)
+    exchange: scram.ClientExchange | None = None
 
     def take(self, kind: int, message: bytes) -> None:
         try:
@@ -102,17 +61,17 @@ class _Start:
     def _authenticate(self, kind: int, data: bytes) -> None:
         if kind == OK:
             return
-        if self.exchange is None:
+        if self.keys is None:
             raise AuthorizationRefused(
                 what="PostgreSQL asks for a password, and the client proved itself by its certificate",
                 hint="Let PostgreSQL take this server in as that user without a password, by its own pg_hba.conf, "
                 "or ask for scram-sha-256 in the access table.",
             )
         if kind == SASL:
-            self.backend.write(frontend.encode_sasl_initial(scram.MECHANISM, self.exchange.first()))
-        elif kind == CONTINUE:
+            self._begin(self.keys, data.split(b"\0"))
+        elif kind == CONTINUE and self.exchange is not None:
             self.backend.write(frontend.encode_sasl(self.exchange.final(data)))
-        elif kind == FINAL:
+        elif kind == FINAL and self.exchange is not None:
             if not self.exchange.check(data):
                 raise AuthorizationRefused(what="PostgreSQL did not prove that it knows the user")
         else:
@@ -120,6 +79,15 @@ class _Start:
                 what="PostgreSQL asks for an authentication method other than scram-sha-256",
                 hint="Set scram-sha-256 for this server's address in its pg_hba.conf.",
             )
+
+    def _begin(self, keys: scram.Keys, offered: Sequence[bytes]) -> None:
+        """With channel binding, if there is TLS and PostgreSQL offers it: nobody in between passes the proof on."""
+        binding = self.backend.channel_binding if self.binding != "disable" else None
+        plus = scram.MECHANISM_PLUS.encode() in offered
+        if self.binding == "require" and (binding is None or not plus):
+            raise AuthorizationRefused(what="channel binding is required, and PostgreSQL does not offer it")
+        self.exchange = scram.ClientExchange(keys=keys, binding=binding, offered=plus)
+        self.backend.write(frontend.encode_sasl_initial(self.exchange.mechanism, self.exchange.first()))
 
 
 async def open_backend(
@@ -131,9 +99,7 @@ async def open_backend(
     Errors: RelayedError as PostgreSQL worded it.
     """
     backend = Backend()
-    start = _Start(
-        scram.ClientExchange(keys=keys) if keys else None, backend, asyncio.get_running_loop().create_future()
-    )
+    start = _Start(keys, address.encryption.binding, backend, asyncio.get_running_loop().create_future())
     backend.take(start.take)
     try:
         async with asyncio.timeout(timeout_s):

@@ -20,7 +20,7 @@ from pgstream.catalog.records import Snapshot
 from pgstream.config import Config
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import PgStreamError
-from pgstream.server.connect import Address
+from pgstream.server.reach import Address
 from pgstream.statements.base import Column, Result, Session, Statement, TextRow
 
 # Server → listener

@@ -20,10 +20,10 @@ from pgstream.errors import ConfigurationError, ShuttingDown, TooManyConnections
 from pgstream.server import hba, proxy
 from pgstream.server.admission import Admissions
 from pgstream.server.cancel import CancelKeys
-from pgstream.server.connect import Address
 from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
 from pgstream.server.memory import room_for
+from pgstream.server.reach import Address
 from pgstream.server.refusals import Refusals
 from pgstream.server.reuse import Backends
 from pgstream.server.seats import Seats

@@ -22,13 +22,14 @@ import structlog
 
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError
+from pgstream.server import encryption
 from pgstream.server.admission import Admissions
-from pgstream.server.connect import Address
 from pgstream.server.hosted import Host
 from pgstream.server.language import Language
 from pgstream.server.link import Begin
 from pgstream.server.listener import Listener
 from pgstream.server.memory import settle
+from pgstream.server.reach import Address
 from pgstream.server.tls import open_tls
 from pgstream.server.workers import Workers
 
@@ -102,7 +103,7 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Liste
     engine = Engine(config, catalog)
     stack.push_async_callback(engine.stop)
     await engine.start()
-    address, language = Address(postgres.host, postgres.port), Language.ours()
+    address, language = Address(postgres.host, postgres.port, encryption.read(postgres.options)), Language.ours()
     workers: Workers | None = None
     if config.workers == 1:
         admissions = Admissions(catalog.control_url)

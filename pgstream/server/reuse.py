@@ -22,7 +22,8 @@ from pgstream.errors import RelayedError
 from pgstream.server.admission import Admission
 from pgstream.server.ask import ask
 from pgstream.server.backend import STATUS, Backend
-from pgstream.server.connect import Address, open_backend
+from pgstream.server.connect import open_backend
+from pgstream.server.reach import Address
 from pgstream.wire import scram
 
 GREETINGS = 256

@@ -39,8 +39,8 @@ def open_tls(config: Config, data_dir: Path, *, make: bool = True) -> tuple[ssl.
     context = _context(config)
     try:
         _check_private(key)
-        context.load_cert_chain(certificate, key, password=_no_passphrase)
-        return context, _binding(certificate.read_bytes())
+        context.load_cert_chain(certificate, key, password=no_passphrase)
+        return context, binding(ssl.PEM_cert_to_DER_cert(_first(certificate.read_text())))
     except (OSError, ValueError) as e:
         raise ConfigurationError(what=f'could not load certificate "{certificate}" with key "{key}": {e}') from None
 
@@ -73,7 +73,7 @@ def _check_private(key: Path) -> None:
         raise ValueError(f"others can read the key; chmod 0600 {key}")
 
 
-def _no_passphrase() -> str:
+def no_passphrase() -> str:
     """OpenSSL would ask for it at the terminal."""
     raise ValueError("the key has a passphrase, which is not supported")
 
@@ -87,16 +87,26 @@ def common_name(certificate: bytes) -> str | None:
     return str(names[0].value) if len(names) == 1 else None
 
 
-def _binding(pem: bytes) -> bytes:
-    """RFC 5929: the certificate's hash by its signature's hash function, SHA-256 in place of MD5 and SHA-1."""
+def _first(chain: str) -> str:
+    """The server's own certificate, which a chain begins with."""
+    end = "-----END CERTIFICATE-----"
+    before, found, _ = chain.partition(end)
+    begin = before.find("-----BEGIN CERTIFICATE-----")
+    if not found or begin < 0:
+        raise ValueError("no certificate in it")
+    return before[begin:] + end
+
+
+def binding(certificate: bytes) -> bytes:
+    """RFC 5929: the hash of a certificate (DER) by its signature's hash function, SHA-256 in place of MD5 and SHA-1."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
-    certificate = x509.load_pem_x509_certificate(pem)
-    algorithm = certificate.signature_hash_algorithm
+    read = x509.load_der_x509_certificate(certificate)
+    algorithm = read.signature_hash_algorithm
     if algorithm is None or isinstance(algorithm, hashes.MD5 | hashes.SHA1):
         algorithm = hashes.SHA256()
-    return certificate.fingerprint(algorithm)
+    return read.fingerprint(algorithm)
 
 
 def _make(certificate: Path, key: Path, host: str) -> None:

@@ -182,11 +182,26 @@ def _text(message: bytes) -> str:
 
 
 class ClientExchange:
-    """One authentication as the client: ``first``, ``final``, ``check``. Give it ``keys``, or a ``password``."""
+    """One authentication as the client: ``first``, ``final``, ``check``. Give it ``keys``, or a ``password``.
+
+    ``binding``: of the connection's TLS; ``offered``: the server offers SCRAM-SHA-256-PLUS, which is then used.
+    """
 
     def __init__(
-        self, *, keys: Keys | None = None, password: str = "", user: str = "", nonce: str | None = None
+        self,
+        *,
+        keys: Keys | None = None,
+        password: str = "",
+        user: str = "",
+        nonce: str | None = None,
+        binding: bytes | None = None,
+        offered: bool = False,
     ) -> None:
+        plus = binding is not None and offered
+        self.mechanism = MECHANISM_PLUS if plus else MECHANISM
+        # RFC 5802: "y" tells a server that offered it, and was not heard, that somebody is in between.
+        self._header = "p=tls-server-end-point,," if plus else "n,," if binding is None else "y,,"
+        self._bound = binding if binding is not None and plus else b""
         self._keys = keys
         self._password = password
         self._nonce = nonce or _b64(secrets.token_bytes(NONCE_BYTES))
@@ -194,7 +209,7 @@ class ClientExchange:
         self._signature = b""
 
     def first(self) -> bytes:
-        return f"n,,{self._bare}".encode()
+        return f"{self._header}{self._bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
         given = _attributes(_text(server_first))
@@ -202,7 +217,7 @@ class ClientExchange:
         if not nonce.startswith(self._nonce) or not iterations.isdigit():
             raise ProtocolViolation(what="malformed SCRAM message")
         keys = self._keys or derive(self._password, salt, int(iterations))
-        without_proof = f"c=biws,r={nonce}"
+        without_proof = f"c={_b64(self._header.encode() + self._bound)},r={nonce}"
         transcript = f"{self._bare},{server_first.decode()},{without_proof}".encode()
         self._signature = _hmac(keys.server, transcript)
         proof = _xor(keys.client, _hmac(_sha(keys.client), transcript))

@@ -21,9 +21,9 @@ from pgstream.embedded.postgres import open_postgres
 from pgstream.errors import EngineUnavailable
 from pgstream.names import FullName
 from pgstream.server.admission import Admissions
-from pgstream.server.connect import Address
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
+from pgstream.server.reach import Address
 
 PASSWORD = "test-password-1"
 

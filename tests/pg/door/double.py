@@ -29,10 +29,10 @@ from pgstream.embedded.postgres import open_postgres
 from pgstream.errors import SyntaxFault
 from pgstream.server import hba
 from pgstream.server.admission import Admissions
-from pgstream.server.connect import Address
 from pgstream.server.hosted import Host
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
+from pgstream.server.reach import Address
 from pgstream.server.tls import open_tls
 from pgstream.sql import sniff
 from pgstream.sql.cursor import Cursor

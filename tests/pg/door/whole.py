@@ -18,9 +18,9 @@ from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
 from pgstream.names import FullName
 from pgstream.server.admission import Admissions
-from pgstream.server.connect import Address
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
+from pgstream.server.reach import Address
 from pgstream.server.tls import open_tls
 from pgstream.types import parse
 from tests.pg.door.double import Door

@@ -93,3 +93,29 @@ def test_malformed_final(final):
     server.first("SCRAM-SHA-256", b"n,,n=,r=x")
     with pytest.raises(ProtocolViolation):
         server.final(final.replace(b"r=x", b"r=xy"))
+
+
+def test_channel_binding():
+    for binding, seen, mechanism, works in [
+        (b"end point", b"end point", "SCRAM-SHA-256-PLUS", True),
+        (b"end point", b"another", "SCRAM-SHA-256-PLUS", False),  # somebody in between
+        (b"end point", None, "SCRAM-SHA-256", True),  # not offered
+        (None, b"end point", "SCRAM-SHA-256", True),  # no TLS here
+    ]:
+        server = scram.ServerExchange(VERIFIER, binding=seen)
+        client = scram.ClientExchange(password="pencil", binding=binding, offered=seen is not None)
+        assert client.mechanism == mechanism
+        final = client.final(server.first(client.mechanism, client.first()))
+        if not works:
+            with pytest.raises(ProtocolViolation, match="channel binding check failed"):
+                server.final(final)
+            continue
+        answer = server.final(final)
+        assert answer is not None and client.check(answer[0])
+
+
+def test_an_offer_that_was_hidden():
+    server = scram.ServerExchange(VERIFIER, binding=b"end point")
+    client = scram.ClientExchange(password="pencil", binding=b"end point", offered=False)
+    with pytest.raises(ProtocolViolation, match="channel binding negotiation error"):
+        server.first(client.mechanism, client.first())
