@@ -201,6 +201,10 @@ class ActiveTransaction(PgStreamError, sqlstate="25001", message="{what} cannot 
     """A statement that would lose the open transaction."""
 
 
+class ReadOnlyTransaction(PgStreamError, sqlstate="25006", message="cannot execute {what} in a read-only transaction"):
+    """A change that stands or falls with a transaction which may change nothing."""
+
+
 class NoTransactionBlock(PgStreamError, sqlstate="25P01", message="{what} can only be used in transaction blocks"):
     """SAVEPOINT and its like in a text of several statements that has not said BEGIN."""
 

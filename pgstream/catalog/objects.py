@@ -11,12 +11,14 @@ Must not know: SQLAlchemy, sessions. Start reading at ``create_relation``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import psycopg
 from psycopg import errors as pg
 
+from pgstream.catalog import undecided
 from pgstream.catalog.databases import CONTROL, STATE
 from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import RelationRecord
@@ -46,6 +48,7 @@ _LEDGER = f"""
 CREATE TABLE IF NOT EXISTS {STATE}.ledger (
     query uuid PRIMARY KEY, sink text NOT NULL DEFAULT '', batch bigint NOT NULL, attempt integer NOT NULL)"""
 
+_INTEGER = re.compile(r"-?[0-9]+")
 _GUARDED = (
     "SELECT FROM pg_database, aclexplode(datacl) WHERE datname = current_database()"
     f" AND grantee = (SELECT oid FROM pg_roles WHERE rolname = '{WORKER}')"
@@ -66,12 +69,17 @@ async def ensure_control(conn: Connection) -> bool:
     return True
 
 
-async def create_database(control: Connection, name: str) -> None:
+async def create_database(control: Connection, name: str, options: Mapping[str, str] | None = None) -> None:
     """Make the PostgreSQL database. One that is there already is left for ``furnish_database`` to judge."""
+    more = "".join(f" {option} {_value(value)}" for option, value in (options or {}).items())
     try:
-        await run(control, f"CREATE DATABASE {q(name)} TEMPLATE template0 ENCODING 'UTF8'")
+        await run(control, f"CREATE DATABASE {q(name)} TEMPLATE template0 ENCODING 'UTF8'{more}")
     except pg.DuplicateDatabase:
         await run(control, f"ALTER DATABASE {q(name)} ALLOW_CONNECTIONS true", f"COMMENT ON DATABASE {q(name)} IS NULL")
+
+
+def _value(text: str) -> str:
+    return text if _INTEGER.fullmatch(text) else quote_literal(text)
 
 
 async def guard_database(control: Connection, name: str) -> None:
@@ -126,8 +134,8 @@ def refuse_others(found: list[str], kind: str, name: str, at: int | None) -> Non
 
 
 @asynccontextmanager
-async def dropping_database(control: Connection, name: str) -> AsyncIterator[None]:
-    """Close a database on entry, drop it on leaving; an error in between opens it again.
+async def dropping_database(control: Connection, name: str, force: bool = False) -> AsyncIterator[None]:
+    """Close a database on entry, drop it on leaving; an error in between opens it again. ``force``: end its sessions.
 
     DROP DATABASE knows no transaction, so the intention is written down first: ``heal`` finishes it after a crash.
     """
@@ -137,7 +145,7 @@ async def dropping_database(control: Connection, name: str) -> AsyncIterator[Non
         f"COMMENT ON DATABASE {q(name)} IS {quote_literal(DROPPED)}",
     )
     try:
-        await _wait_unused(control, name)
+        await _wait_unused(control, name, force)
         yield
     except BaseException:
         await create_database(control, name)
@@ -145,12 +153,13 @@ async def dropping_database(control: Connection, name: str) -> AsyncIterator[Non
     await run(control, f"DROP DATABASE IF EXISTS {q(name)}")
 
 
-async def _wait_unused(control: Connection, name: str, timeout_s: float = 5) -> None:
-    """End the worker's connections; refuse when a client's own stay, as PostgreSQL does."""
+async def _wait_unused(control: Connection, name: str, force: bool, timeout_s: float = 5) -> None:
+    """End the worker's connections, with ``force`` everybody's; refuse when a client's own stay, as PostgreSQL does."""
     end = asyncio.get_running_loop().time() + timeout_s
     while True:
         await control.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = %s", [name, WORKER]
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND (usename = %s OR %s)",
+            [name, WORKER, force],
         )
         found = await control.execute(
             "SELECT count(*) FILTER (WHERE backend_type = 'client backend'), count(*) FROM pg_stat_activity"
@@ -176,22 +185,24 @@ async def ensure_schema(conn: Connection, schema: str, owner: str) -> None:
     )
 
 
-async def create_schema(conn: Connection, schema: str, owner: str) -> None:
-    """As ``ensure_schema``, but one that is there already is somebody else's."""
+async def create_schema(conn: Connection, schema: str, owner: str, transaction: str | None = None) -> None:
+    """As ``ensure_schema``, but one that is there already is somebody else's. ``transaction``: see ``undecided``."""
     try:
         async with conn.transaction():
             await run(conn, f"CREATE SCHEMA {q(schema)}")
             await ensure_schema(conn, schema, owner)
+            if transaction is not None:
+                await run(conn, undecided.mark(schema, transaction))
     except pg.DuplicateSchema:
         raise DuplicateSchema(name=schema) from None
 
 
-async def drop_schema(conn: Connection, schema: str, cascade: bool) -> None:
+async def drop_schema(conn: Connection, schema: str, cascade: bool, at: int | None = None) -> None:
     """Inside the caller's transaction."""
     try:
         await run(conn, f"DROP SCHEMA IF EXISTS {q(schema)} {'CASCADE' if cascade else 'RESTRICT'}")
     except pg.DependentObjectsStillExist as e:
-        raise DependentsExist(kind="schema", name=schema, detail=e.diag.message_detail) from None
+        raise DependentsExist(kind="schema", name=schema, detail=e.diag.message_detail, at=at) from None
 
 
 def _unreadable_view(record: RelationRecord) -> list[str]:

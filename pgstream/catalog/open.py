@@ -7,14 +7,14 @@ so a start that was cut short is finished by the next. Must not know: statements
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from pgstream.catalog import authority, databases, inventory, models, objects, postgres, upgrade
+from pgstream.catalog import authority, databases, inventory, models, objects, postgres, undecided, upgrade
 from pgstream.catalog.crypto import Cipher
 from pgstream.catalog.heal import heal_database
 from pgstream.catalog.migrations import migrate
@@ -99,7 +99,7 @@ async def first_database(engine: AsyncEngine, administrator: postgres.Administra
         if await session.get(models.MetaRow, "first_database"):
             return
         await databases.create(session, config.database, OWNER)
-        await make_database(administrator, config.database, OWNER)
+        await make_database(administrator, config.database, OWNER, {})
         session.add(models.MetaRow(key="first_database", value=config.database))
 
 
@@ -120,14 +120,25 @@ async def first_user(engine: AsyncEngine, administrator: postgres.Administrator,
     return password
 
 
-async def make_database(administrator: postgres.Administrator, name: str, owner: str) -> None:
+async def make_database(
+    administrator: postgres.Administrator, name: str, owner: str, options: Mapping[str, str]
+) -> None:
     """The PostgreSQL database of a DeltaStream database, with its schema ``public``."""
     async with administrator.connect("postgres") as conn:
-        await objects.create_database(conn, name)
+        await objects.create_database(conn, name, options)
         async with administrator.connect(name) as inside:
             await objects.furnish_database(inside, name)
             await objects.ensure_schema(inside, "public", owner)
         await objects.guard_database(conn, name)
+
+
+async def undecided_schemas(administrator: postgres.Administrator, snapshot: Snapshot) -> list[tuple[str, str]]:
+    """The schemas that clients have made in transactions, of which a crash has left the end unknown."""
+    found: list[tuple[str, str]] = []
+    for name in snapshot.databases:
+        async with administrator.connect(name) as conn:
+            found += [(name, schema) for schema in await undecided.marks(conn)]
+    return found
 
 
 async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> list[str]:

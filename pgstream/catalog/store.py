@@ -34,6 +34,7 @@ from pgstream.catalog import (
     rows,
     stores,
     system_tables,
+    undecided,
 )
 from pgstream.catalog import open as opening
 from pgstream.catalog.authority import Authority
@@ -53,7 +54,7 @@ from pgstream.catalog.records import (
 from pgstream.catalog.system_copies import SystemCopies
 from pgstream.catalog.watch import CHANNEL, watch
 from pgstream.config import Config
-from pgstream.errors import PgStreamError, RelayedError
+from pgstream.errors import DependentsExist, PgStreamError, RelayedError
 from pgstream.names import FullName
 
 Url = Callable[..., str]
@@ -96,6 +97,7 @@ class Catalog:
         self._administrator = postgres.Administrator(url)
         self._changing = asyncio.Lock()
         self._refreshing = asyncio.Lock()
+        self._settling = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
         self._system = SystemCopies(self._administrator)
         self.inventory = Inventory(self._change, self._reading, cipher)
@@ -120,6 +122,8 @@ class Catalog:
             await opening.first_database(opened.engine, administrator, config)
             await catalog.refresh()
             catalog.repaired = await opening.heal(administrator, catalog.snapshot)
+            for database, name in await opening.undecided_schemas(administrator, catalog.snapshot):
+                await catalog.settle_schema(database, name)
             # Last, so that a start that fails half-way does not swallow the password that it generated.
             catalog.generated_password = await opening.first_user(opened.engine, administrator, config)
             await catalog.refresh()
@@ -209,20 +213,24 @@ class Catalog:
 
     # Databases and schemas
 
-    async def create_database(self, name: str, owner: str, at: int | None = None) -> DatabaseRecord:
+    async def create_database(
+        self, name: str, owner: str, at: int | None = None, options: Mapping[str, str] | None = None
+    ) -> DatabaseRecord:
+        """``options``: those of PostgreSQL's own CREATE DATABASE."""
         async with self._change() as change:
             record = await databases.create(change.session, name, owner, at)
-            await opening.make_database(self._administrator, name, owner)
+            await opening.make_database(self._administrator, name, owner, options or {})
             return record
 
-    async def drop_database(self, name: str, at: int | None = None) -> None:
+    async def drop_database(self, name: str, at: int | None = None, force: bool = False) -> None:
+        """``force``: sessions in it are ended."""
         async with self._change() as change:
             await databases.drop(change.session, name, at)
             await authority.forget(change.session, "database", name)
             async with self._administrator.connect(name) as conn:
                 objects.refuse_others(await objects.others(conn), "database", name, at)
             control = await change.after.enter_async_context(self._administrator.connect("postgres"))
-            await change.after.enter_async_context(objects.dropping_database(control, name))
+            await change.after.enter_async_context(objects.dropping_database(control, name, force))
 
     async def copy_system_tables(self, database: str) -> None:
         """Keep the system tables in a database from now on. Errors: UndefinedDatabase."""
@@ -230,19 +238,52 @@ class Catalog:
             await databases.find(change.session, database)
             await change.session.merge(models.SystemCopyRow(database=database))
 
-    async def create_schema(self, database: str, name: str, owner: str, at: int | None = None) -> SchemaRecord:
+    async def create_schema(
+        self, database: str, name: str, owner: str, at: int | None = None, transaction: str | None = None
+    ) -> SchemaRecord:
+        """``transaction``: of a client, with which the schema stands or falls (``settle_schema``)."""
         async with self._change() as change:
             record = await databases.create_schema(change.session, database, name, owner, at)
             async with self._administrator.connect(database) as conn:
-                await objects.create_schema(conn, name, owner)
+                await objects.create_schema(conn, name, owner, transaction)
             return record
 
+    async def settle_schema(self, database: str, name: str, wait: bool = False) -> bool:
+        """Drop a schema whose transaction was rolled back; whether that is decided. What others have put into it keeps
+        it. ``wait``: for the transaction to end.
+        """
+        async with self._settling:
+            return (database, name) not in self.snapshot.schemas or await self._settle_schema(database, name, wait)
+
+    async def _settle_schema(self, database: str, name: str, wait: bool) -> bool:
+        async with self._administrator.connect(database) as conn:
+            transaction = (await undecided.marks(conn)).get(name)
+            ended = None if transaction is None else await undecided.end(conn, transaction, wait)
+        if ended == undecided.IN_PROGRESS:
+            return False
+        if ended == undecided.ABORTED:
+            try:
+                await self.drop_schema(database, name)
+                return True
+            except DependentsExist as e:
+                log.warning("schema of a rolled back transaction kept", schema=name, why=e.detail)
+        if transaction is not None:
+            async with self._administrator.connect(database) as conn:
+                await undecided.unmark(conn, name)
+        return True
+
     async def drop_schema(self, database: str, name: str, at: int | None = None, cascade: bool = False) -> None:
-        """``cascade``: with PostgreSQL's own objects in it; relations of ours keep it in either case."""
+        await self.drop_schemas({(database, name): at}, cascade=cascade)
+
+    async def drop_schemas(self, named: Mapping[tuple[str, str], int | None], cascade: bool = False) -> None:
+        """All or none, each with its place in the statement. ``cascade``: with PostgreSQL's own objects in them;
+        relations of ours keep them in either case.
+        """
         async with self._change() as change:
-            await databases.drop_schema(change.session, database, name, at)
-            await authority.forget(change.session, "schema", SchemaRecord(database, name, "").full_name)
-            await objects.drop_schema(await change.dropping(database), name, cascade)
+            for (database, name), at in named.items():
+                await databases.drop_schema(change.session, database, name, at)
+                await authority.forget(change.session, "schema", SchemaRecord(database, name, "").full_name)
+                await objects.drop_schema(await change.dropping(database), name, cascade, at)
 
     # Relations
 

@@ -1,5 +1,7 @@
 """The cursors over streams that a session holds, kept in step with PostgreSQL's twins of them.
 
+What else a transaction's end decides (``undecided``) is noticed here too.
+
 Owns: noticing that a transaction has ended, or that a text may have closed cursors or statements, and asking PostgreSQL
 then which are left. What is left is the same there and here.
 Must not know: how a cursor is declared or read (``statements.cursors``). Start reading at ``Cursors.saw``.
@@ -49,6 +51,8 @@ class Cursors:
             for cursor in ended:
                 self._client.spawn(cursor.close())
             self.doubtful = self.doubtful or bool(self.open)
+        if status == IDLE and self._client.context.undecided:
+            self.doubtful = True
 
     async def settle(self) -> None:
         """Close what PostgreSQL has closed. Only while it has caught up."""

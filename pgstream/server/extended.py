@@ -157,6 +157,8 @@ class Extended:
         self._client.write(backend.BIND_COMPLETE)
 
     async def _columns(self, prepared: Prepared, parameters: Sequence[str | None]) -> tuple[Column, ...]:
+        if prepared.statement.as_postgres:
+            return ()
         if prepared.columns is None:
             describing = self._client.runner.describe(prepared.text, prepared.statement, parameters, prepared.oids)
             prepared.columns = await self._client.runner.cancelable(describing)
@@ -181,6 +183,8 @@ class Extended:
             prepared = portal.prepared
             client.runner.warn_transaction(prepared.text, prepared.statement)
             result = await client.runner.execute(prepared.text, prepared.statement, portal.parameters, prepared.oids)
+            if prepared.statement.as_postgres:
+                result = Result(result.tag)
             forms = results.formats(result.columns, portal.asked)
             portal.sending = results.Sending(result, forms, client.backend.codec)
         elif portal.sending.ran:

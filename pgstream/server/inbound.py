@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pgstream.errors import PgStreamError, ProtocolViolation
-from pgstream.server import shapes, simple
+from pgstream.server import shapes, simple, undecided
 from pgstream.server.ask import ask
 from pgstream.server.flight import FAILED, QUERY, SYNC
 from pgstream.server.language import Piece
@@ -264,6 +264,7 @@ class Inbound:
             return  # PostgreSQL answers nothing in a failed block, nor do we: it is asked after it
         if client.cursors.doubtful:
             await client.cursors.settle()
+            await undecided.settle(client)
         if client.path.stale:
             client.path.stale = False
             await self._follow_path()

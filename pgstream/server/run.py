@@ -24,6 +24,7 @@ from pgstream.errors import (
     StatementTimeout,
 )
 from pgstream.names import quote_always
+from pgstream.server import undecided
 from pgstream.server.ask import ask
 from pgstream.server.executor import Executor, Here
 from pgstream.server.flight import BLOCK, FAILED
@@ -108,7 +109,7 @@ class Runner:
         """Run a statement that was parsed from ``text``."""
         executor = HERE if statement.local else self._client.listener.executor
         result = await executor.execute(text, statement, self._context(parameters, oids))
-        if self._client.context.cursors:
+        if self._client.context.cursors or self._client.context.undecided:
             self._client.alert = True
         return result
 
@@ -131,6 +132,7 @@ class Runner:
             use_schema=self._use_schema,
             use_role=self._use_role,
             postgres=self._postgres,
+            transaction=lambda what: undecided.transaction(client, what),
             run=lambda text, statement: self.execute(text, statement, parameters, oids),
             parameters=parameters,
             parameter_oids=oids,
@@ -165,6 +167,8 @@ class Runner:
 
     def warn_transaction(self, text: str, statement: Statement) -> None:
         """Say that a change will outlive a ROLLBACK."""
+        if statement.rolls_back:
+            return
         head = self._client.listener.language.head(text)
         if self._client.flight.status == BLOCK and head and head[0] not in READS:
             what = " ".join(statement.words) or head[0]

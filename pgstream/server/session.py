@@ -25,7 +25,7 @@ from pgstream.errors import (
     RelayedError,
     SlowReader,
 )
-from pgstream.server import ask, startup
+from pgstream.server import ask, startup, undecided
 from pgstream.server.backend import Backend, discard
 from pgstream.server.connect import open_backend
 from pgstream.server.cursors import Cursors
@@ -156,6 +156,7 @@ class ClientSession(asyncio.Protocol):
             await asyncio.wait({running})
         await self.extended.close_portals(portals)
         await self.cursors.close_all()
+        await undecided.settle(self, gone=True)
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
@@ -289,7 +290,10 @@ class ClientSession(asyncio.Protocol):
             self.spawn(self.extended.close_portals(self.extended.take_portals()))
         self.path.ready(status)
         self.cursors.ready(status)
-        self.alert = bool(self.extended.portals or self.context.cursors or self.path.touched or self.path.statements)
+        context, path = self.context, self.path
+        self.alert = bool(
+            self.extended.portals or context.cursors or context.undecided or path.touched or path.statements
+        )
         if self.cursors.doubtful and self._task is None and self.inbound.whole and self.flight.caught_up:
             self.begin(self.inbound.follow())
 

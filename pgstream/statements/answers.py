@@ -36,9 +36,14 @@ def exists(kind: str, name: str, path: Sequence[str]) -> TextRow:
 
 def missing(ctx: Context, tag: str, kind: str, name: str, path: Sequence[str]) -> Result:
     """What DROP … IF EXISTS answers when there is nothing to drop."""
+    return done(tag, absent(ctx, kind, name, path))
+
+
+def absent(ctx: Context, kind: str, name: str, path: Sequence[str]) -> TextRow:
+    """The row of DROP … IF EXISTS for what is not there, said in a notice too."""
     sentence = f'{kind} "{name}" does not exist'
     ctx.notice(f"{sentence}, skipping")
-    return done(tag, ddl(kind, name, "DROP", path, sentence))
+    return ddl(kind, name, "DROP", path, sentence)
 
 
 def done(tag: str, *lines: TextRow) -> Result:

@@ -56,7 +56,9 @@ class Result:
 
 @dataclass(slots=True)
 class Session:
-    """A client's session context: what USE changes, and its cursors over streams."""
+    """A client's session context: what USE changes, its cursors over streams, and the schemas that it has made in a
+    transaction whose end is not known.
+    """
 
     user: str
     database: str
@@ -67,6 +69,7 @@ class Session:
     pool: str = "default"
     parameters: dict[str, str] = field(default_factory=dict)
     cursors: dict[str, OpenCursor] = field(default_factory=dict, compare=False, repr=False)
+    undecided: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -76,8 +79,10 @@ class Context:
     ``notice`` sends a NoticeResponse at once (severity NOTICE unless given). ``use_database`` moves the session's
     backend connection; ``use_schema`` sets its search_path, ``use_role`` its role; ``postgres`` runs one statement of
     PostgreSQL's in it, inside the client's transaction, and gives the first value of its first row; ``run`` runs
-    another statement, which was parsed from a text, with the same parameters. ``parameters`` are the bound values of
-    the extended protocol in text form (None = NULL), ``parameter_oids`` the PostgreSQL types of these.
+    another statement, which was parsed from a text, with the same parameters; ``transaction`` gives the client's
+    transaction that a change stands or falls with, if one is open, and refuses what it is told in a read-only one.
+    ``parameters`` are the bound values of the extended protocol in text form (None = NULL), ``parameter_oids`` the
+    PostgreSQL types of these.
     """
 
     config: Config
@@ -89,6 +94,7 @@ class Context:
     use_schema: Callable[[str], Any]
     use_role: Callable[[str], Any]
     postgres: Callable[[str], Awaitable[str | None]]
+    transaction: Callable[[str], Awaitable[str | None]]
     run: Callable[[str, Statement], Awaitable[Result]]
     parameters: Sequence[str | None] = ()
     parameter_oids: Sequence[int] = ()
@@ -106,6 +112,9 @@ class Statement:
     when they are known without a catalogue (the extended protocol asks before execution); a statement whose columns
     depend on the catalogue overrides ``describe``. ``local``: it works on the session itself (its cursors, its
     connection), so it runs in the process that holds that; a statement inside it runs by ``Context.run``.
+    ``rolls_back``: its change goes with a ROLLBACK of the client's.
+    ``as_postgres``: PostgreSQL has this statement too, and drivers know its answer: the extended protocol gives the
+    command tag alone.
     ``free``: why it needs no privilege; else ``needs`` says which.
     """
 
@@ -113,6 +122,8 @@ class Statement:
     tag: ClassVar[str] = ""
     columns: ClassVar[tuple[Column, ...]] = ()
     local: ClassVar[bool] = False
+    rolls_back: ClassVar[bool] = False
+    as_postgres: ClassVar[bool] = False
     free: ClassVar[str] = ""
 
     @classmethod

@@ -1,8 +1,8 @@
 """Everything about SCHEMA: CREATE, DROP, LIST, DESCRIBE. ``use.py`` has USE SCHEMA.
 
 Owns: the grammar and the answers. Must not know: the PostgreSQL schema behind one (``catalog``).
-Manual: "CREATE SCHEMA", "DROP SCHEMA", "LIST SCHEMAS". CREATE SCHEMA is PostgreSQL's statement too: here it is always
-ours, so PostgreSQL's AUTHORIZATION and schema elements are a syntax error.
+Manual: "CREATE SCHEMA", "DROP SCHEMA", "LIST SCHEMAS". CREATE and DROP SCHEMA are PostgreSQL's statements too: here
+they are always ours, with PostgreSQL's own forms.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import SchemaRecord
-from pgstream.errors import DuplicateSchema, UndefinedSchema
+from pgstream.errors import DuplicateSchema, NotSupported, UndefinedSchema
 from pgstream.names import Name, QName, quote
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, places
+from pgstream.statements import access, owners, places
 from pgstream.statements.access import Need
-from pgstream.statements.answers import ddl, done, exists, listing, missing
-from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
+from pgstream.statements.answers import absent, ddl, done, exists, listing
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow
 from pgstream.statements.heading import expect
 
 
@@ -29,56 +29,79 @@ def _label(database: str, schema: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema(Statement):
-    """CREATE SCHEMA [IF NOT EXISTS] schema_name [IN DATABASE database_name];
+    """CREATE SCHEMA [IF NOT EXISTS] schema_name [AUTHORIZATION role_name] [IN DATABASE database_name];
+    CREATE SCHEMA [IF NOT EXISTS] AUTHORIZATION role_name [IN DATABASE database_name];
 
-    Make a schema in the named database, or in the session's.
+    Make a schema in the named database, or in the session's. It belongs to the session's role, or to the one that
+    AUTHORIZATION names (CURRENT_ROLE is the session's), after which a schema without a name is called. Inside a
+    transaction it is rolled back with it. In the extended protocol it answers with its command tag alone, as
+    PostgreSQL's statement of this name does.
     """
 
     words: ClassVar = ("CREATE", "SCHEMA")
     tag: ClassVar = "CREATE SCHEMA"
     columns: ClassVar = DDL_ROW
+    rolls_back: ClassVar = True
+    as_postgres: ClassVar = True
 
-    name: Name
+    name: Name | None
     if_not_exists: bool
     database: Name | None
+    owner: Name | None = None
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
         if_not_exists = c.accept("IF", "NOT", "EXISTS")
-        name = c.name()
+        owner = owners.read(c) if c.accept("AUTHORIZATION") else None
+        name = None
+        if owner is None:
+            name = c.name()
+            owner = owners.read(c) if c.accept("AUTHORIZATION") else None
         database = c.name() if c.accept("IN", "DATABASE") else None
+        if c.peek("CREATE") or c.peek("GRANT"):
+            hint = "Make the schema first, and then what is to be in it."
+            raise NotSupported(what="CREATE SCHEMA with statements in it", hint=hint, at=c.at)
         c.end()
-        return cls(name, if_not_exists, database)
+        return cls(name, if_not_exists, database, owner)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
         return (Need("create", "database", self.database),)
 
     async def execute(self, ctx: Context) -> Result:
-        database, name = places.database(ctx, self.database), self.name.text
+        owner = owners.owner(ctx, self.owner)
+        named = self.name or Name(owner, self.owner.at if self.owner is not None else None)
+        database, name = places.database(ctx, self.database), named.text
         label, path = _label(database, name), [database, name]
+        transaction = await ctx.transaction(self.tag)
+        if (database, name) in ctx.snapshot.schemas:  # unless it is on its way out with a transaction
+            await ctx.catalog.settle_schema(database, name)
         if (database, name) in ctx.snapshot.schemas:
             if not self.if_not_exists:
-                raise DuplicateSchema(name=name, at=self.name.at)
+                raise DuplicateSchema(name=name, at=named.at)
             ctx.notice(f'schema "{name}" already exists, skipping')
             return done(self.tag, exists("schema", label, path))
-        await ctx.catalog.create_schema(database, name, ctx.session.role, at=self.name.at)
+        await ctx.catalog.create_schema(database, name, owner, at=named.at, transaction=transaction)
+        if transaction is not None:
+            ctx.session.undecided.append((database, name))
         return done(self.tag, ddl("schema", label, "CREATE", path))
 
 
 @dataclass(frozen=True, slots=True)
 class DropSchema(Statement):
-    """DROP SCHEMA [IF EXISTS] [database_name.]schema_name [CASCADE | RESTRICT];
+    """DROP SCHEMA [IF EXISTS] [database_name.]schema_name [, ...] [CASCADE | RESTRICT];
 
-    Remove an empty schema. Refused while it holds a relation; with CASCADE, what PostgreSQL itself keeps in it (tables,
-    types, functions) goes with it.
+    Remove empty schemas, all or none. Refused while one holds a relation; with CASCADE, what PostgreSQL itself keeps in
+    them (tables, types, functions) goes with them. In the extended protocol it answers with its command tag alone, as
+    PostgreSQL's statement of this name does.
     """
 
     words: ClassVar = ("DROP", "SCHEMA")
     tag: ClassVar = "DROP SCHEMA"
     columns: ClassVar = DDL_ROW
+    as_postgres: ClassVar = True
 
-    name: QName
+    names: tuple[QName, ...]
     if_exists: bool
     cascade: bool
 
@@ -86,27 +109,43 @@ class DropSchema(Statement):
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
         if_exists = c.accept("IF", "EXISTS")
-        name = c.qname()
-        if len(name.parts) > 2:
-            raise UndefinedSchema(name=str(name), at=name.at)
+        names = [_named(c)]
+        while c.accept(","):
+            names.append(_named(c))
         cascade = c.accept("CASCADE")
         if not cascade:
             c.accept("RESTRICT")
         c.end()
-        return cls(name, if_exists, cascade)
+        return cls(tuple(names), if_exists, cascade)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
-        return (access.owns("schema", self.name, self.if_exists),)
+        return tuple(access.owns("schema", name, self.if_exists) for name in self.names)
 
     async def execute(self, ctx: Context) -> Result:
-        if self.if_exists and not self._exists(ctx):
-            return missing(ctx, self.tag, "schema", str(self.name), self.name.parts)
-        database, name = places.schema(ctx, self.name)
-        await ctx.catalog.drop_schema(database, name, at=self.name.at, cascade=self.cascade)
-        return done(self.tag, ddl("schema", _label(database, name), "DROP", [database, name]))
+        there: dict[tuple[str, str], int | None] = {}
+        lines: list[TextRow] = []
+        for named in self.names:
+            if self.if_exists and not _exists(ctx, named):
+                lines.append(absent(ctx, "schema", str(named), named.parts))
+                continue
+            database, name = places.schema(ctx, named)
+            if (database, name) not in there:
+                there[database, name] = named.at
+                lines.append(ddl("schema", _label(database, name), "DROP", [database, name]))
+        if there:
+            await ctx.catalog.drop_schemas(there, cascade=self.cascade)
+        return done(self.tag, *lines)
 
-    def _exists(self, ctx: Context) -> bool:
-        return ((ctx.session.database, *self.name.parts)[-2:]) in ctx.snapshot.schemas
+
+def _named(c: Cursor) -> QName:
+    name = c.qname()
+    if len(name.parts) > 2:
+        raise UndefinedSchema(name=str(name), at=name.at)
+    return name
+
+
+def _exists(ctx: Context, name: QName) -> bool:
+    return ((ctx.session.database, *name.parts)[-2:]) in ctx.snapshot.schemas
 
 
 @dataclass(frozen=True, slots=True)

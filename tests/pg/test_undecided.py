@@ -1,0 +1,186 @@
+"""CREATE SCHEMA inside a transaction: kept by COMMIT, gone with everything else that ends one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+from tests.server import Server, within
+
+pytestmark = pytest.mark.pg
+SEEN = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
+
+
+def listed(conn: psycopg.Connection[Any], name: str) -> bool:
+    """Whether a schema is in the catalogue; PostgreSQL and it agree, and nothing is left of the mark."""
+    found = name in [row[0] for row in conn.execute("LIST SCHEMAS").fetchall()]
+    assert conn.execute(SEEN, (name,)).fetchall() == ([(None,)] if found else [])
+    return found
+
+
+@pytest.fixture
+def conn(server: Server) -> Iterator[psycopg.Connection[Any]]:
+    with server.connect() as conn:
+        yield conn
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+@pytest.mark.parametrize(("end", "stays"), [("COMMIT", True), ("ROLLBACK", False)])
+def test_the_transaction_decides(conn: psycopg.Connection[Any], end: str, stays: bool, prepare: bool) -> None:
+    notices: list[str | None] = []
+    conn.add_notice_handler(lambda n: notices.append(n.message_primary))
+    name = f"undecided_{end.lower()}_{prepare}".lower()
+    conn.execute("BEGIN", prepare=prepare)
+    conn.execute(f"CREATE SCHEMA {name}".encode(), prepare=prepare)
+    conn.execute(f"CREATE TYPE {name}.point AS (x int, y int)".encode(), prepare=prepare)
+    conn.execute(f"CREATE TABLE {name}.t (p {name}.point)".encode(), prepare=prepare)
+    with pytest.raises(psycopg.errors.DuplicateSchema), conn.transaction():
+        conn.execute(f"CREATE SCHEMA {name}".encode(), prepare=prepare)
+    conn.execute(end.encode(), prepare=prepare)
+    assert listed(conn, name) is stays and notices == []
+    if stays:
+        conn.execute(f"DROP SCHEMA {name} CASCADE".encode())
+
+
+def test_again_and_again_in_new_sessions(server: Server) -> None:
+    for _ in range(10):
+        with server.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute("CREATE SCHEMA undecided_again")
+            conn.execute("CREATE TYPE undecided_again.point AS (x int)")
+            conn.execute("ROLLBACK")
+
+
+def test_savepoints(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("BEGIN")
+    conn.execute("CREATE SCHEMA undecided_a")
+    conn.execute("SAVEPOINT one")
+    conn.execute("CREATE SCHEMA undecided_b")
+    conn.execute("SAVEPOINT two")
+    conn.execute("CREATE TABLE undecided_b.t (a int)")
+    conn.execute("RELEASE SAVEPOINT two")
+    conn.execute("CREATE SCHEMA undecided_c")
+    conn.execute("ROLLBACK TO SAVEPOINT one")
+    assert conn.execute("SELECT nspname FROM pg_namespace WHERE nspname ~ '^undecided_' ORDER BY 1").fetchall() == [
+        ("undecided_a",)
+    ]
+    conn.execute("CREATE SCHEMA undecided_b")
+    conn.execute("SAVEPOINT three")
+    conn.execute("CREATE SCHEMA undecided_d")
+    conn.execute("RELEASE SAVEPOINT three")
+    conn.execute("COMMIT")
+    assert [listed(conn, f"undecided_{x}") for x in "abcd"] == [True, True, False, True]
+    conn.execute("DROP SCHEMA undecided_a, undecided_b, undecided_d")
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_failed_block(conn: psycopg.Connection[Any], end: str) -> None:
+    conn.execute("BEGIN")
+    conn.execute("CREATE SCHEMA undecided_failed")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        conn.execute("SELECT 1/0")
+    assert conn.execute(end.encode()).statusmessage == "ROLLBACK"
+    assert not listed(conn, "undecided_failed")
+
+
+def test_a_pipeline_that_fails(server: Server, conn: psycopg.Connection[Any]) -> None:
+    with contextlib.suppress(psycopg.Error), server.connect() as other, other.pipeline():
+        other.execute("SELECT 1")
+        other.execute("CREATE SCHEMA undecided_pipeline")
+        other.execute("SELECT 1/0")
+    within(20, lambda: not listed(conn, "undecided_pipeline"))
+    with server.connect() as other, other.pipeline():
+        other.execute("SELECT 1")
+        other.execute("CREATE SCHEMA undecided_pipeline")
+        other.execute("SELECT 1")
+    within(20, lambda: listed(conn, "undecided_pipeline"))
+    conn.execute("DROP SCHEMA undecided_pipeline")
+
+
+def test_a_client_that_leaves(server: Server, conn: psycopg.Connection[Any]) -> None:
+    def cut(other: psycopg.Connection[Any]) -> None:
+        with socket.socket(fileno=os.dup(other.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
+
+    for leave in (psycopg.Connection.close, cut):
+        with contextlib.suppress(psycopg.OperationalError), server.connect() as other:
+            other.execute("BEGIN")
+            other.execute("CREATE SCHEMA undecided_left")
+            assert conn.execute(SEEN, ("undecided_left",)).fetchone() != (None,)
+            leave(other)
+        within(20, lambda: not listed(conn, "undecided_left"))
+
+
+def test_a_commit_whose_answer_nobody_hears(server: Server, conn: psycopg.Connection[Any]) -> None:
+    other = server.connect()
+    other.execute("BEGIN")
+    other.execute("CREATE SCHEMA undecided_unheard")
+    other.pgconn.send_query(b"COMMIT")
+    while other.pgconn.flush():
+        pass
+    other.pgconn.finish()
+    within(20, lambda: conn.execute(SEEN, ("undecided_unheard",)).fetchall() == [(None,)])
+    assert listed(conn, "undecided_unheard")
+    conn.execute("DROP SCHEMA undecided_unheard")
+
+
+def test_texts_of_several_statements(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("BEGIN; CREATE SCHEMA undecided_text; CREATE TABLE undecided_text.t (a int); ROLLBACK")
+    assert not listed(conn, "undecided_text")
+    conn.execute("BEGIN; CREATE SCHEMA undecided_text; COMMIT; DROP SCHEMA undecided_text")
+    assert not listed(conn, "undecided_text")
+
+
+def test_what_others_put_into_it_keeps_it(server: Server, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("BEGIN")
+    conn.execute("CREATE SCHEMA undecided_used")
+    with server.connect() as other:
+        other.execute("CREATE TABLE undecided_used.t (a int)")
+    conn.execute("ROLLBACK")
+    assert listed(conn, "undecided_used")
+    conn.execute("DROP SCHEMA undecided_used CASCADE")
+
+
+def test_a_read_only_transaction(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("BEGIN READ ONLY")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="cannot execute CREATE SCHEMA in a read-only"):
+        conn.execute("CREATE SCHEMA undecided_read_only")
+    conn.execute("ROLLBACK")
+    assert not listed(conn, "undecided_read_only")
+
+
+async def test_asyncpg(server: Server, conn: psycopg.Connection[Any]) -> None:
+    other = await asyncpg.connect(server.url)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            async with other.transaction():
+                await other.execute("CREATE SCHEMA undecided_asyncpg")
+                1 / 0  # noqa: B018
+        assert not await other.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'undecided_asyncpg'")
+    finally:
+        await other.close()
+
+
+def test_a_server_that_is_killed(workspace: Path) -> None:
+    server = Server(workspace / "undecided")
+    try:
+        with server.connect() as conn:
+            conn.execute("CREATE SCHEMA stays")
+            other = server.connect()
+            other.execute("BEGIN")
+            other.execute("CREATE SCHEMA goes")
+            server.kill()
+            other.close()
+        server = Server(workspace / "undecided")
+        with server.connect() as conn:
+            assert listed(conn, "stays") and not listed(conn, "goes")
+    finally:
+        server.stop()
