@@ -21,8 +21,6 @@ from pgstream.names import quote_spark
 from pgstream.sql.dialect import WindowCall
 from pgstream.sql.select import fold
 
-WINDOW_BOUNDS = ("window_start", "window_end")
-
 
 def at(node: exp.Expr | None) -> int | None:
     """Where a node begins in the statement's text: its own token, or the leftmost below it."""

@@ -60,6 +60,15 @@ def _describe(node: plan.Node) -> list[str]:
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = " and ".join(f"{a.sql} = {b.sql}" for a, b in node.keys)
             return [f"{type(node).__name__} {node.how} {names} on {keys}"]
+        case plan.Windows():
+            return [f"Windows {_window(node.window)}"]
+        case plan.Rank():
+            by = ", ".join(map(_order, node.order))
+            until = ", final rows" if node.until is not None else ""
+            return [f"Rank {node.name} := {node.function} up to {node.limit} order by {by}{until}",
+                    *(f"partition {e.sql}" for e in node.partition)]  # fmt: skip
+        case plan.Over():
+            return [f"Over {_frame(node)}", *(f"partition {e.sql}" for e in node.partition), *map(_call, node.calls)]
         case plan.Union():
             return ["UnionAll"]
 
@@ -77,6 +86,12 @@ def _keeps(node: plan.Node) -> str:
             return "the last row of each key"
         case plan.ChangelogJoin():
             return "the rows of both sides"
+        case plan.Rank():
+            rows = "the first rows of each partition" if plan.mode(node.input) == "append" else "every row"
+            return rows + (" until its window is closed" if node.until is not None else "")
+        case plan.Over():
+            frame = "" if node.rows is None and node.range_ms is None else " and the rows of its frame"
+            return f"rows until the watermark reaches them{frame}"
         case plan.IntervalJoin():
             return f"rows of both sides for {node.within_ms} ms"
         case plan.TemporalJoin():
@@ -97,11 +112,27 @@ def _expr(e: plan.Expr) -> str:
 def _aggregate(word: str, node: plan.Aggregate | plan.ChangeAggregate) -> str:
     if node.window is None:
         return word
-    window = node.window
+    rows = "final rows" if node.final else "running values"
+    return f"{word} {_window(node.window)}, {rows}"
+
+
+def _window(window: plan.Window) -> str:
     advance = f" advance {window.advance_ms} ms" if window.kind in ("hop", "cumulate") else ""
     gap = "gap " if window.kind == "session" else ""
-    rows = "final rows" if node.final else "running values"
-    return f"{word} {window.kind} {gap}{window.size_ms} ms{advance}, {rows}"
+    return f"{window.kind} {gap}{window.size_ms} ms{advance}"
+
+
+def _order(o: plan.Order) -> str:
+    nulls = "" if o.nulls_first != o.descending else f" nulls {'first' if o.nulls_first else 'last'}"
+    return f"{o.sql}{' desc' if o.descending else ''}{nulls}"
+
+
+def _frame(node: plan.Over) -> str:
+    if node.rows is not None:
+        return f"{node.rows} rows before"
+    if node.range_ms is not None:
+        return f"{node.range_ms} ms before"
+    return "all before, with those of the same time" if node.peers else "all rows before"
 
 
 def _call(c: plan.Call) -> str:

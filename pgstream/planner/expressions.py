@@ -33,11 +33,11 @@ from pgstream.planner.functions import FUNCTIONS, PLANNED, Function
 from pgstream.sql.select import fold
 from pgstream.types import Type
 
+RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 _REFUSED = {
     "subquery": "a subquery in an expression",
     "select": "a subquery in an expression",
     "exists": "EXISTS",
-    "window": "OVER",
     "withingroup": "WITHIN GROUP",
     "tuple": "a row constructor",
     "ignorenulls": "IGNORE NULLS",
@@ -77,8 +77,11 @@ def has_aggregate(node: exp.Expr) -> bool:
 class Compiler:
     """Compiles expressions over the rows of a scope. ``place`` names the clause, for errors.
 
-    ``wants`` collects what sources must add beyond their columns (``Source.wants``).
+    ``wants`` collects what sources must add beyond their columns (``Source.wants``). ``over`` takes the calls OVER a
+    window, where they may stand.
     """
+
+    over: Callable[[exp.Window, Compiler], Typed] | None = None
 
     def __init__(self, scope: Scope, place: str) -> None:
         self.scope = scope
@@ -355,6 +358,11 @@ class Compiler:
             raise GroupingError(what=f"aggregate functions are not allowed in {self.place}", at=at(node))
         return self.call(function, node, self)
 
+    def on_window(self, node: exp.Window) -> Typed:
+        if self.over is None:
+            raise InvalidStatement(what=f"window functions are not allowed in {self.place}", at=at(node))
+        return self.over(node, self)
+
     def on_filter(self, node: exp.Filter) -> Typed:
         if not is_aggregate(node.this):
             raise GroupingError(what="FILTER stands after an aggregate function only", at=at(node))
@@ -366,6 +374,8 @@ class Compiler:
         name = str(node.this.this) if quoted else str(node.this)
         row = FUNCTIONS.get(name.upper())
         if row is None:
+            if name.upper() in RANKS:
+                raise InvalidStatement(what=f"window function {name.lower()} requires an OVER clause", at=at(node))
             if name.upper() in PLANNED:
                 raise NotYet(what=f"function {name.upper()}", at=at(node))
             close = difflib.get_close_matches(name.upper(), FUNCTIONS, 1, 0.7)

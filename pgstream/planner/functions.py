@@ -239,7 +239,7 @@ FUNCTIONS = _table([*_AGGREGATES, *_MATH, *_STRINGS, *_TIMES, *_CONDITIONS, *_CO
 
 # Known to the language and planned: a sentence instead of "does not exist".
 PLANNED = frozenset((
-    "RANK", "DENSE_RANK", "ROW_NUMBER", "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "COLLECT",
+    "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "COLLECT",
     "JSON_OBJECT", "JSON_ARRAY", "JSON_STRING", "JSON_OBJECTAGG", "JSON_ARRAYAGG", "GROUPING", "GROUPING_ID",
     "GROUP_ID", "CURRENT_WATERMARK", "MATCH_ROWTIME", "CURRENT_TIME", "LOCALTIME", "CURRENT_DATABASE", "UNNEST",
 ))  # fmt: skip

@@ -8,7 +8,7 @@ Must not know: FROM, output names. Start reading at ``Grouping`` and ``group``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 from sqlglot import exp
@@ -17,9 +17,10 @@ from pgstream.errors import GroupingError, InvalidStatement, NotYet
 from pgstream.names import quote_spark
 from pgstream.planner import plan
 from pgstream.planner.aggregates import is_distinct, kernel_call
-from pgstream.planner.bind import WINDOW_BOUNDS, Column, Scope, at, check_names, unique
+from pgstream.planner.bind import Column, Scope, at, check_names, unique
 from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
-from pgstream.planner.steps import Step, retracting, wanting, watermarked
+from pgstream.planner.plan import WINDOW_BOUNDS
+from pgstream.planner.steps import Bounds, Step, check_rowtime, retracting, wanting, watermarked
 from pgstream.sql.select import fold
 from pgstream.types import Type
 
@@ -210,6 +211,9 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
         raise NotYet(
             what="a window over a changelog", at=window.at, hint="Declare its topic as a stream, or group it by time."
         )
+    check_rowtime(
+        step, [*grouping.group, *(plan.Expr("", a, c.at) for c in grouping.kernel_calls for a in c.arguments)]
+    )
     final = window is not None and (window.kind == "session" or step.stateful or not early)
     step = retracting(step)
     node = wanting(step.node, wants)
@@ -223,7 +227,9 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
         made = plan.ChangeAggregate(node, grouping.group, grouping.kernel_calls, shape, final)
     else:
         made = plan.Aggregate(node, grouping.group, grouping.calls, shape, final)
-    return Step(made, (), "append" if final else "upsert", "changelog", grouping.key, stateful=True, placed=False)
+    bounds = Bounds.of(window) if window is not None else Bounds()
+    mode = "append" if final else "upsert"
+    return Step(made, (), mode, "changelog", grouping.key, stateful=True, placed=False, bounds=bounds)
 
 
 def distinct_rows(step: Step, top: bool, want: str) -> Step:
@@ -235,4 +241,4 @@ def distinct_rows(step: Step, top: bool, want: str) -> Step:
     made = plan.ChangeAggregate(retracting(step).node, group_by, [], final=stream)
     key = () if stream else tuple(c.field for c in step.columns)
     kind, mode = ("stream", "append") if stream else ("changelog", "upsert")
-    return replace(step, node=made, mode=mode, kind=kind, key=key, keyless=False, stateful=True, placed=False)
+    return Step(made, step.columns, mode, kind, key, joined=step.joined, stateful=True, placed=False)

@@ -6,16 +6,17 @@ Must not know: FROM, what the statement wants it for. Start reading at ``select_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from pgstream.errors import DuplicateColumn, NotYet, ReservedName
 from pgstream.planner import plan
-from pgstream.planner.bind import WINDOW_BOUNDS, Column, Scope, at, unique
+from pgstream.planner.bind import Column, Scope, at, unique
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.grouping import Grouped
-from pgstream.planner.steps import Step, retracting
+from pgstream.planner.steps import ROWTIME, Step, retracting
 from pgstream.sql.select import fold
 
 
@@ -62,6 +63,9 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, show
         fields.append(unique(output.name, fields))
     columns = tuple(Column(o.name, f, o.typed.type) for o, f in zip(outputs, fields, strict=True))
     key, missing = _key(step, columns, outputs)
+    if missing and step.other_key:
+        other = _key(replace(step, key=step.other_key), columns, outputs)
+        key, missing = (key, missing) if other[1] else other
     if missing and strict:
         listed = ", ".join(f'"{m}"' for m in missing)
         raise NotYet(
@@ -78,26 +82,39 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, show
     if missing and not top:
         step = replace(retracting(step), keyless=True)
     exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
-    return replace(step, node=plan.Project(step.node, exprs), columns=columns, key=() if missing else key)
+    carried = _carried(step, dict(zip(fields, (o.typed.sql for o in outputs), strict=True)))
+    return replace(carried, node=plan.Project(step.node, exprs), columns=columns, key=() if missing else key)
+
+
+def _carried(step: Step, outputs: Mapping[str, str]) -> Step:
+    """What is known of some fields, under the names that the select list gives them."""
+    by_sql = {sql: name for name, sql in reversed(list(outputs.items()))}
+
+    def found(field: str) -> str:
+        return by_sql.get(Column(field, field).sql, "") if field else ""
+
+    times = {ROWTIME, *(Column(f, f).sql for f in step.times)}
+    bounds = replace(step.bounds, start=found(step.bounds.start), end=found(step.bounds.end))
+    other = tuple(found(f) for f in step.other_key)
+    return replace(
+        step, bounds=bounds, ranked=found(step.ranked), other_key=other if all(other) else (),
+        times=frozenset(name for name, sql in outputs.items() if sql in times),
+    )  # fmt: skip
 
 
 def _key(step: Step, columns: tuple[Column, ...], outputs: list[Output]) -> tuple[tuple[str, ...], list[str]]:
     """The output fields of a changelog's key, and what of the key is not selected; of a window one bound is enough."""
     if step.kind != "changelog":
         return (), []
-    windowed = _is_window(step.node)
-    wanted = [*WINDOW_BOUNDS, *(k for k in step.key if k not in WINDOW_BOUNDS)] if windowed else list(step.key)
+    b = step.bounds
+    bounds = [f for f in (b.start, b.end) if f] if b.start in step.key or b.end in step.key else []
     by_sql = {o.typed.sql: c.field for o, c in reversed(list(zip(outputs, columns, strict=True)))}
+    wanted = [*bounds, *(k for k in step.key if k not in bounds)]
     found = {k: by_sql[sql] for k in wanted if (sql := Column(k, k).sql) in by_sql}
-    missing = [k for k in step.key if k not in found and not (windowed and k in WINDOW_BOUNDS)]
-    if windowed and not any(b in found for b in WINDOW_BOUNDS):
-        missing.insert(0, "window_start")
+    missing = [k for k in step.key if k not in found and k not in bounds]
+    if bounds and b.end not in found and not (b.start_tells and b.start in found):
+        missing.insert(0, bounds[0] if b.start_tells else bounds[-1])
     return tuple(found.values()), missing
-
-
-def _is_window(node: plan.Node) -> bool:
-    inner = node.input if isinstance(node, plan.Filter) else node
-    return isinstance(inner, (plan.Aggregate, plan.ChangeAggregate)) and inner.window is not None
 
 
 def _name(node: exp.Expr, number: int) -> str:

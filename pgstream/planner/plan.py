@@ -21,6 +21,7 @@ from __future__ import annotations
 import msgspec
 
 VERSION = 2
+WINDOW_BOUNDS = ("window_start", "window_end")
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -201,6 +202,58 @@ class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="change
     right_alias: str = ""
 
 
+class Windows(msgspec.Struct, frozen=True, omit_defaults=True, tag="windows"):
+    """A window function without GROUP BY: each row once a window that it falls into, with ``window_start`` and
+    ``window_end`` (timestamp_ntz) as columns. Mode: append.
+    """
+
+    input: Node
+    window: Window
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An item of ORDER BY."""
+
+    sql: str
+    descending: bool = False
+    nulls_first: bool = True
+    at: int | None = None
+
+
+class Rank(msgspec.Struct, frozen=True, omit_defaults=True, tag="rank"):
+    """Top-N: rows of a partition whose rank is at most ``limit``, with the rank (bigint) as column ``name``.
+
+    ``function``: row_number, rank or dense_rank. Equal rows stand in the source's order. Mode: retract; with ``until``,
+    the end of the window that the partition is of (timestamp_ntz), append: one row a rank when the watermark passes it.
+    State: of rows that only come the first ``limit`` a partition, otherwise every row.
+    """
+
+    input: Node
+    name: str
+    function: str
+    partition: list[Expr]
+    order: list[Order]
+    limit: int = 0
+    until: str | None = None
+    at: int | None = None
+
+
+class Over(msgspec.Struct, frozen=True, omit_defaults=True, tag="over"):
+    """Aggregates over the rows of a partition up to each row, by event time: each row once, with ``calls`` as columns,
+    when the watermark has reached it.
+
+    The frame: ``rows`` rows before it, or ``range_ms`` milliseconds; all with neither, where rows of the same event
+    time (``peers``) count together. Mode: append. State: rows until the watermark reaches them, and the frame.
+    """
+
+    input: Node
+    partition: list[Expr]
+    calls: list[Call]
+    rows: int | None = None
+    range_ms: int | None = None
+    peers: bool = True
+
+
 class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
     """UNION ALL by position; the first input's names. All inputs are append."""
 
@@ -217,6 +270,9 @@ Node = (
     | IntervalJoin
     | TemporalJoin
     | ChangelogJoin
+    | Windows
+    | Rank
+    | Over
     | Union
 )
 
@@ -310,7 +366,9 @@ def mode(node: Node) -> str:
             return "retract"
         case Aggregate() | ChangeAggregate():
             return "append" if node.final else "upsert"
-        case IntervalJoin() | TemporalJoin() | Union():
+        case Rank():
+            return "append" if node.until is not None else "retract"
+        case IntervalJoin() | TemporalJoin() | Windows() | Over() | Union():
             return "append"
         case _:
             return mode(node.input)

@@ -6,14 +6,46 @@ Must not know: sqlglot, expressions. Start reading at ``Step``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from pgstream.errors import NotYet
+from pgstream.names import quote_spark
 from pgstream.planner import plan
 from pgstream.planner.bind import Column
+from pgstream.planner.plan import WINDOW_BOUNDS
+from pgstream.sql.dialect import WindowCall
+
+ROWTIME = "unix_millis(`__time`)"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The fields that hold the bounds of the window that each row is of, empty where not selected.
+
+    ``size_ms``: of windows of one size. ``start_tells``: no two windows of a group begin together.
+    """
+
+    start: str = ""
+    end: str = ""
+    size_ms: int = 0
+    start_tells: bool = True
+
+    @classmethod
+    def of(cls, window: WindowCall) -> Bounds:
+        """Those of a window function's output."""
+        size = window.size_ms if window.kind in ("tumble", "hop") else 0
+        return cls(*WINDOW_BOUNDS, size, window.kind != "cumulate")
+
+    def until(self, partition: Collection[str]) -> str | None:
+        """The window's end where rows of different windows are told apart by these expressions; else None."""
+        start, end = (quote_spark(f) if f else "" for f in (self.start, self.end))
+        if end and (end in partition or (self.size_ms and start in partition)):
+            return end
+        return f"({start} + INTERVAL {self.size_ms} MILLISECONDS)" if self.size_ms and start in partition else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +55,8 @@ class Step:
 
     ``key``: fields of a changelog's key; ``keyless``: it was not selected further in. ``joined``: whether a join is
     below; ``stateful``: whether any operator that keeps state is. ``placed``: rows still have the position
-    of their one source record.
+    of their one source record. ``other_key``: fields that name a row as well as the key does. ``ranked``: the field
+    of a rank that no query above has bounded yet. ``times``: fields that hold the event time. ``bounds``: its window's.
     """
 
     node: plan.Node
@@ -35,6 +68,10 @@ class Step:
     joined: bool = False
     stateful: bool = False
     placed: bool = True
+    other_key: tuple[str, ...] = ()
+    ranked: str = ""
+    times: frozenset[str] = frozenset()
+    bounds: Bounds = Bounds()
 
     @property
     def is_plain(self) -> bool:
@@ -72,3 +109,10 @@ def retracting(step: Step) -> Step:
     if step.mode != "upsert":
         return step
     return replace(step, node=plan.Normalize(step.node, list(step.key)), mode="retract", stateful=True)
+
+
+def check_rowtime(step: Step, parts: Iterable[plan.Expr | plan.Order]) -> None:
+    """Refuse the event time of rows that may be taken back: what takes a row back has a later one."""
+    for part in parts:
+        if step.mode != "append" and "`__time`" in part.sql:
+            raise NotYet(what="rowtime() of a changelog's rows here", at=part.at)

@@ -50,11 +50,12 @@ from pgstream.errors import PgStreamError
 from pgstream.planner.plan import load, sources
 from pgstream.spark import events, faults, jvm
 from pgstream.spark.channel import Channel
-from pgstream.spark.compile import Compiler, Refused, columns
+from pgstream.spark.compile import Compiler
 from pgstream.spark.query import RunningQuery
 from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
 from pgstream.spark.sources import Sources
+from pgstream.spark.step import Refused, columns
 
 log = structlog.get_logger(__name__)
 

@@ -66,6 +66,7 @@ PLAIN_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 UNIT_MS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
            "WEEK": 604_800_000}  # fmt: skip
+_FRAMES = {"ROWS": TokenType.ROWS, "RANGE": TokenType.RANGE}
 _TYPED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 
@@ -240,6 +241,14 @@ class DeltaStreamParser(Parser):
             hint.meta["given"] = given
             return [hint]
         return None
+
+    def _parse_partition_and_order(self) -> tuple[list[exp.Expr], exp.Expr | None]:
+        found = super()._parse_partition_and_order()
+        # Words like any other elsewhere, so they are no keywords of the tokenizer.
+        word = self._curr.text.upper() if self._curr and self._curr.token_type is TokenType.VAR else ""
+        if word in _FRAMES:
+            self._curr.token_type = _FRAMES[word]
+        return found
 
     def _take(self, what: str) -> None:
         # sqlglot's _advance runs past the end of the tokens.

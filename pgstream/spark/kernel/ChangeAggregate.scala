@@ -2,6 +2,8 @@ package org.apache.spark.sql.pgstream
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.sql.{DataFrame, Encoders}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions._
@@ -14,6 +16,11 @@ import Json.Node
 
 /** One aggregate call: columns of the packed row that are its arguments. `separator` is LISTAGG's. */
 case class Call(name: String, function: String, at: Seq[Int], distinct: Boolean, separator: String)
+
+object Call {
+  def read(n: com.fasterxml.jackson.databind.JsonNode, schema: StructType): Call =
+    Call(n.str("name"), n.str("function"), n.strings("arguments").map(schema.fieldIndex), n.get("distinct").asBoolean, n.str("separator"))
+}
 
 /** `width`: of the group; `late` counts rows of windows that are closed, where rows can be late (`drops`). */
 case class Windowed(width: Int, isFinal: Boolean, drops: Boolean, late: LongAccumulator) {
@@ -170,9 +177,7 @@ object ChangeAggregate {
     val c = Json.read(config)
     val (group, args) = (c.strings("group"), c.strings("arguments"))
     val schema = StructType(args.map(df.schema(_)))
-    val calls = scala.jdk.CollectionConverters.IteratorHasAsScala(c.get("calls").elements()).asScala.toSeq.map { n =>
-      Call(n.str("name"), n.str("function"), n.strings("arguments").map(schema.fieldIndex), n.get("distinct").asBoolean, n.str("separator"))
-    }
+    val calls = c.get("calls").elements().asScala.toSeq.map(Call.read(_, schema))
     val ttl = c.get("ttl_ms").asLong
     def flag(name: String): Boolean = c.get(name).asBoolean
     val windowed = if (flag("window")) Some(Windowed(group.length, flag("final"), flag("drops"), late)) else None

@@ -1,0 +1,249 @@
+"""Queries: SELECT, set operations, subqueries and CTEs, in the order in which SQL takes their parts.
+
+Owns: the order of things (FROM, joins, WHERE, GROUP BY, HAVING, the select list, OVER, DISTINCT), which changelog mode,
+kind and key a result has. What is not whole yet is refused with its position.
+Must not know: Spark beyond its SQL text, the sink, sessions. Start reading at ``Planner.select``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from pgstream.errors import InvalidStatement, NotSupported, NotYet
+from pgstream.planner import joins, plan
+from pgstream.planner.bind import Item, Scope, at, check_names
+from pgstream.planner.expressions import Compiler, has_aggregate
+from pgstream.planner.grouping import Grouped, aggregate, distinct_rows, group, needs_kernel
+from pgstream.planner.outputs import Output, only, project, select_list
+from pgstream.planner.over import Overs, bounded
+from pgstream.planner.relations import Relations, given, opened
+from pgstream.planner.steps import Step, retracting, wanting
+from pgstream.sql.select import fold
+
+_REFUSED_CLAUSES = (
+    ("order", "ORDER BY"),
+    ("offset", "OFFSET"),
+    ("qualify", "QUALIFY"),
+    ("windows", "WINDOW"),
+    ("laterals", "LATERAL"),
+    ("into", "SELECT INTO"),
+    ("kind", "SELECT AS STRUCT"),
+    ("locks", "FOR UPDATE"),
+    ("hint", "a hint"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cte:
+    """A common table expression: its query, and the names that held where it was written."""
+
+    query: exp.Expr
+    env: Mapping[str, Cte] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Planner:
+    """Plans one select. ``want``: see ``plan_select``; ``expires``: its state has a time to live."""
+
+    def __init__(self, relations: Relations, want: str, expires: bool) -> None:
+        self.relations, self.want, self.expires = relations, want, expires
+
+    def query(self, tree: exp.Expr, env: Mapping[str, Cte], top: bool = False, last: bool = False) -> Step:
+        """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
+        env = self._ctes(tree, env)
+        if isinstance(tree, exp.Subquery):
+            only(tree, "this", "with_", "limit" if top else "")
+            return self.query(tree.this, env, top, last)
+        if isinstance(tree, exp.SetOperation):
+            return self._union(tree, env, top)
+        if not isinstance(tree, exp.Select):
+            raise NotYet(what=tree.key.upper(), at=at(tree))
+        return self.select(tree, env, top, last)
+
+    def _ctes(self, tree: exp.Expr, env: Mapping[str, Cte]) -> Mapping[str, Cte]:
+        clause = tree.args.get("with_")
+        if clause is None:
+            return env
+        if clause.args.get("recursive"):
+            raise NotYet(what="WITH RECURSIVE", at=at(clause))
+        for cte in clause.expressions:
+            alias = cte.args["alias"]
+            if alias.args.get("columns"):
+                raise NotYet(what="a column list after the name of a CTE", at=at(alias))
+            only(cte, "this", "alias")
+            env = {**env, fold(alias.this): Cte(cte.this, env)}
+        return env
+
+    def _union(self, tree: exp.SetOperation, env: Mapping[str, Cte], top: bool) -> Step:
+        if not isinstance(tree, exp.Union):
+            raise NotYet(what=tree.key.upper(), at=at(tree.expression))
+        only(tree, "this", "expression", "distinct", "with_", "limit" if self.want == "result" and top else "")
+        steps = [self.query(tree.this, env), self.query(tree.expression, env)]
+        step = self._all(tree, steps)
+        if top and self.want != "result":
+            check_names(step.columns)
+            if step.keyless and not tree.args.get("distinct"):
+                raise NotYet(what="UNION ALL of changelogs as a result", at=at(tree.expression), hint="Group it.")
+        return distinct_rows(step, top, self.want) if tree.args.get("distinct") else step
+
+    def _all(self, tree: exp.SetOperation, steps: list[Step]) -> Step:
+        """UNION ALL. A changelog in it comes as retractions, and has no key any more."""
+        first, second = steps
+        if len(first.columns) != len(second.columns):
+            raise InvalidStatement(
+                what="each UNION query must have the same number of columns", at=at(tree.expression)
+            )  # fmt: skip
+        if not all(s.is_plain for s in steps):
+            steps = [retracting(s) for s in steps]
+        inputs = [*(steps[0].node.inputs if isinstance(steps[0].node, plan.Union) else [steps[0].node]), steps[1].node]
+        columns = tuple(
+            c if c.type == other.type else replace(c, type=None)
+            for c, other in zip(first.columns, second.columns, strict=True)
+        )
+        retract = any(s.mode == "retract" for s in steps)
+        changelog = any(s.kind == "changelog" for s in steps)
+        return Step(
+            plan.Union(inputs), columns, "retract" if retract else "append", "changelog" if changelog else "stream",
+            keyless=changelog, joined=any(s.joined for s in steps), stateful=any(s.stateful for s in steps),
+            placed=False,
+        )  # fmt: skip
+
+    def select(self, tree: exp.Select, env: Mapping[str, Cte], top: bool, last: bool) -> Step:
+        """One SELECT."""
+        self._refuse_clauses(tree, top)
+        having = tree.args.get("having")
+        found = next((n for n in (*tree.expressions, having) if n is not None and has_aggregate(n)), None)
+        grouped = tree.args.get("group") or having or found
+        distinct = tree.args.get("distinct")
+        if distinct is not None:
+            only(distinct)
+        place = (top and distinct is None, last and distinct is None)
+        step = self._rows(tree, env, place, grouped)
+        return step if distinct is None else distinct_rows(step, top, self.want)
+
+    def _rows(
+        self, tree: exp.Select, env: Mapping[str, Cte], place: tuple[bool, bool], grouped: exp.Expr | None
+    ) -> Step:
+        """The select before DISTINCT. ``place``: whether it is the top query, and has no operator with state above."""
+        top, last = place
+        overs = any(n.find(exp.Window) for n in tree.expressions)
+        step, scope = self._from(tree, env, last and grouped is None and not overs)
+        if grouped is None:
+            step, scope = opened(step, scope)
+        where = tree.args.get("where")
+        wants: set[str] = set()
+        if where is not None:
+            step = bounded(step, scope, where.this)
+            step = self._filter(step, Compiler(scope, "WHERE"), where.this, wants)
+        if grouped is not None:
+            return self._grouped(tree, step, scope, wants, (top, last and not overs))
+        rows = Compiler(scope, "the select list")
+        over = self._over(rows, step)
+        outputs = select_list(tree, scope, rows)
+        step = replace(step, node=wanting(step.node, wants | rows.wants))
+        return self._project(over.over(step), outputs, tree, top)
+
+    def _over(self, compiler: Compiler, step: Step) -> Overs:
+        """What the select list computes OVER the rows of a step."""
+        over = Overs([c.field for c in step.columns], step.times, self.expires)
+        compiler.over = over.add
+        return over
+
+    def _grouped(self, tree: exp.Select, step: Step, scope: Scope, wants: set[str], place: tuple[bool, bool]) -> Step:
+        top, last = place
+        grouping = group(tree, scope, tree.expressions, needs_kernel(tree, step, scope, last and not self.expires))
+        compiler = Grouped(scope, grouping, "the select list")
+        over = self._over(compiler, Step(step.node, ()))
+        over.fields.extend(grouping.fields)
+        outputs = select_list(tree, scope, compiler)
+        having = tree.args.get("having")
+        condition = None
+        if having is not None:
+            compiler.over, compiler.place = None, "HAVING"
+            condition = compiler.compile(having.this)
+        wants = wants | grouping.wants | compiler.inside.wants
+        made = aggregate(step, scope, grouping, wants, last and self.want == "view")
+        if condition is not None and having is not None:
+            made = replace(made, node=plan.Filter(made.node, plan.Expr("having", condition.sql, at(having.this))))
+        return self._project(over.over(made), outputs, tree, top)
+
+    def _project(self, step: Step, outputs: list[Output], tree: exp.Select, top: bool) -> Step:
+        return project(step, outputs, tree, top, shown=self.want == "result")
+
+    def _filter(self, step: Step, compiler: Compiler, condition: exp.Expr, wants: set[str]) -> Step:
+        sql = compiler.sql(condition)
+        wants |= compiler.wants
+        return replace(step, node=plan.Filter(step.node, plan.Expr("where", sql, at(condition))))
+
+    def _refuse_clauses(self, tree: exp.Select, top: bool) -> None:
+        for key, words in _REFUSED_CLAUSES:
+            if tree.args.get(key):
+                raise NotYet(what=words, at=_place(tree.args[key], tree))
+        if tree.args.get("limit") and not (top and self.want == "result"):
+            raise NotSupported(
+                what="LIMIT in a continuous query", at=at(tree.args["limit"]), hint="It has no end to count from."
+            )
+        if not tree.args.get("from_"):
+            raise NotSupported(what="a continuous query without FROM", at=at(tree))
+        only(
+            tree,
+            "with_",
+            "expressions",
+            "distinct",
+            "from_",
+            "where",
+            "group",
+            "having",
+            "joins",
+            "limit",
+            "operation_modifiers",
+        )
+
+    # FROM
+
+    def _from(self, tree: exp.Select, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
+        step, scope = self._relation(tree.args["from_"].this, env, last and not tree.args.get("joins"))
+        if "within" in tree.args["from_"].this.meta:
+            raise InvalidStatement(
+                what="WITHIN stands after the right relation of a join", at=tree.args["from_"].this.meta["within"][1]
+            )
+        for join in tree.args.get("joins") or []:
+            right, right_scope = self._relation(join.this, env)
+            step, scope = joins.join(step, scope, join, right, right_scope)
+            if self.expires and isinstance(step.node, plan.TemporalJoin):
+                raise NotYet(what="a time to live of the state of a temporal join", at=at(join))
+        return step, scope
+
+    def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
+        alias = node.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            raise NotYet(what="a column list after an alias", at=at(alias))
+        name = fold(alias.this) if alias is not None else ""
+        if isinstance(node, exp.Subquery):
+            only(node, "this", "alias", "with_")
+            step = self.query(node.this, self._ctes(node, env), last=last)
+            return step, Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
+        if not isinstance(node, exp.Table):
+            raise NotYet(what=node.key.upper(), at=at(node))
+        if not isinstance(node.this, exp.Identifier):
+            raise NotYet(what="a table function", at=at(node))
+        only(node, "this", "db", "catalog", "alias", "hints")
+        parts = node.parts
+        cte = env.get(fold(parts[0])) if len(parts) == 1 and isinstance(parts[0], exp.Identifier) else None
+        return self._cte(node, cte, name, last) if cte is not None else self.relations.named(node, name)
+
+    def _cte(self, node: exp.Table, cte: Cte, alias: str, last: bool) -> tuple[Step, Scope]:
+        if node.meta.get("window") is not None:
+            raise NotSupported(what="a CTE in a window function", at=at(node))
+        if properties := given(node):
+            raise NotSupported(what="WITH after a CTE", at=next(iter(properties.values())).at)
+        step = self.query(cte.query, cte.env, last=last)
+        return step, Scope((Item(alias or fold(node.this), step.columns, at=at(node)),), placed=step.placed)
+
+
+def _place(clause: object, tree: exp.Expr) -> int | None:
+    found = at(clause) if isinstance(clause, exp.Expr) else None
+    return at(tree) if found is None else found

@@ -1,0 +1,85 @@
+"""Relations of a FROM by their names: sources, and windows around them.
+
+Owns: what a relation's step and scope are, the checks of a window function's arguments. Must not know: queries, CTEs.
+Start reading at ``Relations.named``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.catalog.records import RelationRecord, Snapshot
+from pgstream.errors import InvalidStatement, NotYet
+from pgstream.planner import plan, sources
+from pgstream.planner.bind import Column, Item, Scope
+from pgstream.planner.plan import WINDOW_BOUNDS
+from pgstream.planner.steps import Bounds, Step
+from pgstream.properties import Given
+from pgstream.sql.dialect import WindowCall
+from pgstream.sql.select import qname
+
+_WINDOW_TYPE = types.Type("TIMESTAMP", (3,))
+
+
+@dataclass(slots=True)
+class Relations:
+    """The catalogue as one statement sees it. ``read`` collects the relations met, in the order of the text."""
+
+    snapshot: Snapshot
+    database: str
+    schema: str
+    read: list[RelationRecord] = field(default_factory=list)
+
+    def named(self, node: exp.Table, alias: str) -> tuple[Step, Scope]:
+        """The step that reads a relation. Errors: UndefinedRelation, NotYet, InvalidStatement."""
+        name, window = qname(node), node.meta.get("window")
+        relation = sources.find(name, self.snapshot, self.database, self.schema)
+        self.read.append(relation)
+        label = alias or name.name
+        source = sources.open_source(relation, label, given(node), self.snapshot, name.at)
+        columns = tuple(Column(c.name, c.name, c.type) for c in relation.columns)
+        times = frozenset(() if source.timestamp is None else (source.timestamp,))
+        step = Step(source, columns, times=times)
+        if relation.kind == "changelog":
+            step = replace(step, mode="upsert", kind="changelog", key=relation.primary_key)
+        if window is not None:
+            _check_window(window)
+            bounds = tuple(Column(b, b, _WINDOW_TYPE, bound=True) for b in WINDOW_BOUNDS)
+            columns = (*(c for c in columns if c.name not in WINDOW_BOUNDS), *bounds)
+        path = () if alias else tuple(relation.full.path)
+        return step, Scope((Item(label, columns, path, relation, window, name.at),))
+
+
+def given(node: exp.Table) -> Mapping[str, Given]:
+    """The properties in WITH after a relation."""
+    hints = node.args.get("hints") or []
+    found: Mapping[str, Given] = hints[0].meta["given"] if hints else {}
+    return found
+
+
+def _check_window(window: WindowCall) -> None:
+    if window.size_ms % window.advance_ms:
+        raise InvalidStatement(
+            what=f"the size of {window.kind.upper()} must be a multiple of its advance", at=window.at
+        )  # fmt: skip
+
+
+def opened(step: Step, scope: Scope) -> tuple[Step, Scope]:
+    """The rows of a window function that is not grouped: its bounds are columns like any other."""
+    window = scope.window
+    if window is None:
+        return step, scope
+    if step.kind == "changelog":
+        raise NotYet(what="a window over a changelog", at=window.at, hint="Declare its topic as a stream.")
+    if window.kind == "session":
+        raise NotYet(what="SESSION without GROUP BY", at=window.at)
+    items = tuple(
+        replace(i, window=None, columns=tuple(replace(c, bound=False) for c in i.columns)) for i in scope.items
+    )
+    node = plan.Windows(step.node, plan.Window(window.kind, window.size_ms, window.advance_ms))
+    columns = tuple(c for i in items for c in i.columns)
+    return replace(step, node=node, columns=columns, bounds=Bounds.of(window)), replace(scope, items=items)

@@ -1,0 +1,101 @@
+package org.apache.spark.sql.pgstream
+
+import java.io.{DataInput, DataOutput}
+
+import scala.collection.mutable.ArrayDeque
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.util.GenericArrayData
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/**
+ * One aggregate over a frame that rows enter at the end and leave at the beginning. `frame` holds the rows that are in it;
+ * it is empty where a frame has no beginning, and what is needed of the rows is then written and read.
+ */
+abstract class FrameCall {
+  def add(row: UnsafeRow): Unit
+  def remove(row: UnsafeRow, frame: ArrayDeque[Kept]): Unit
+  def result(frame: ArrayDeque[Kept]): Any
+  def reset(): Unit
+  def write(out: DataOutput): Unit
+  def read(in: DataInput): Unit
+}
+
+/** COUNT, SUM, AVG and the variances: rows are added and taken away. */
+private final class Summed(inner: Accumulator, at: Int) extends FrameCall {
+  override def add(row: UnsafeRow): Unit = inner.add(row, at, 1)
+  override def remove(row: UnsafeRow, frame: ArrayDeque[Kept]): Unit = inner.add(row, at, -1)
+  override def result(frame: ArrayDeque[Kept]): Any = inner.result
+  override def reset(): Unit = inner.reset()
+  override def write(out: DataOutput): Unit = inner.write(out)
+  override def read(in: DataInput): Unit = inner.read(in)
+}
+
+/** MIN, MAX, FIRST_VALUE, LAST_VALUE: one of the values, as the bytes of a row; `better` says when another takes its place. */
+private final class Picked(t: DataType, at: Int, width: Int, better: (Any, Any) => Boolean) extends FrameCall {
+  private val pack = UnsafeProjection.create(Seq(BoundReference(at, t, nullable = true)))
+  private var best: Array[Byte] = _
+  private def value(b: Array[Byte]): Any = Changes.row(b, 1).get(0, t)
+
+  override def add(row: UnsafeRow): Unit =
+    if (!row.isNullAt(at) && (best == null || better(row.get(at, t), value(best)))) best = Changes.bytes(pack(row))
+  override def remove(row: UnsafeRow, frame: ArrayDeque[Kept]): Unit =
+    if (!row.isNullAt(at) && Changes.same(Changes.bytes(pack(row)), best)) {
+      best = null
+      frame.foreach(r => add(r.read(width)))
+    }
+  override def result(frame: ArrayDeque[Kept]): Any = if (best == null) null else value(best)
+  override def reset(): Unit = best = null
+  override def write(out: DataOutput): Unit =
+    if (best == null) out.writeInt(-1) else { out.writeInt(best.length); out.write(best) }
+  override def read(in: DataInput): Unit = {
+    val n = in.readInt()
+    best = if (n < 0) null else { val b = new Array[Byte](n); in.readFully(b); b }
+  }
+}
+
+/** What needs every value of the frame: distinct ones, LISTAGG, ARRAY_AGG. The frame has a beginning. */
+private final class Listed(of: Iterator[UnsafeRow] => Any, width: Int) extends FrameCall {
+  override def add(row: UnsafeRow): Unit = ()
+  override def remove(row: UnsafeRow, frame: ArrayDeque[Kept]): Unit = ()
+  override def result(frame: ArrayDeque[Kept]): Any = of(frame.iterator.map(_.read(width)))
+  override def reset(): Unit = ()
+  override def write(out: DataOutput): Unit = ()
+  override def read(in: DataInput): Unit = ()
+}
+
+object FrameCall {
+  def apply(c: Call, schema: StructType, bounded: Boolean): FrameCall = {
+    val (at, width) = (c.at.head, schema.length)
+    val t = schema(at).dataType
+    val order = if (c.function == "min" || c.function == "max") Accumulator.ordering(t) else null
+    c.function match {
+      case "min" => new Picked(t, at, width, order.lt)
+      case "max" => new Picked(t, at, width, order.gt)
+      case "first_value" => new Picked(t, at, width, (_, _) => false)
+      case "last_value" => new Picked(t, at, width, (_, _) => true)
+      case "listagg" | "array_agg" => new Listed(all(c, t, _), width)
+      case f if c.distinct => new Listed(distinct(c, schema, Accumulator.of(f, t), _), width)
+      case f => new Summed(Accumulator.of(f, t), at)
+    }
+  }
+
+  private def distinct(c: Call, schema: StructType, inner: Accumulator, rows: Iterator[UnsafeRow]): Any = {
+    val pack = UnsafeProjection.create(c.at.map(i => BoundReference(i, schema(i).dataType, nullable = true)))
+    inner.reset()
+    rows.filterNot(r => c.at.exists(r.isNullAt)).map(r => Changes.wrap(Changes.bytes(pack(r)))).toSet
+      .foreach((b: java.nio.ByteBuffer) => inner.add(Changes.row(b.array, c.at.length), 0, 1))
+    inner.result
+  }
+
+  private def all(c: Call, t: DataType, rows: Iterator[UnsafeRow]): Any = {
+    val at = c.at.head
+    if (c.function == "array_agg") new GenericArrayData(rows.map(r => if (r.isNullAt(at)) null else r.get(at, t)).toArray[Any])
+    else {
+      val texts = rows.filterNot(_.isNullAt(at)).map(_.getUTF8String(at)).toIndexedSeq
+      if (texts.isEmpty) null else UTF8String.concatWs(UTF8String.fromString(c.separator), texts: _*)
+    }
+  }
+}

@@ -1,0 +1,216 @@
+package org.apache.spark.sql.pgstream
+
+import java.nio.ByteBuffer
+import java.util.{LinkedHashMap => JLinked}
+
+import scala.collection.mutable.{ArrayBuffer, HashMap}
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, SortOrder, UnsafeProjection}
+import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.streaming._
+import org.apache.spark.sql.types._
+import org.apache.spark.util.LongAccumulator
+
+import Json.Node
+
+/** How often a row stands in its partition, and its event time. */
+case class Held(count: Long, time: Long)
+
+/**
+ * Top-N: the rows of a partition whose rank is at most `limit`, and what a batch changes of them. Equal rows stand in the
+ * order of their position.
+ *
+ * Of rows that only come the first `limit` are kept. Where rows may be taken back (`takesBack`) all are, and besides them the
+ * first ones, some more than are shown, in `top`: only when too many of those are gone, all are looked at. With a window
+ * nothing is told until the watermark has passed its end, the last column of the key; then the partition is forgotten.
+ */
+class Rank(function: String, limit: Int, order: Seq[SortOrder], width: Int, takesBack: Boolean, ttlMs: Long, windowed: Option[Windowed])
+    extends Changes.Processor {
+  @transient private var top: ValueState[Array[Byte]] = _
+  @transient private var all: MapState[Array[Byte], Held] = _
+  @transient private lazy val ordering = Kept.by(new LazilyGeneratedOrdering(order), width)
+  @transient private lazy val pack = UnsafeProjection.create(Seq(BoundReference(0, LongType, nullable = false)))
+  private val spare = if (takesBack) limit + 8 else 0
+
+  override def init(mode: OutputMode, time: TimeMode): Unit = {
+    top = getHandle.getValueState[Array[Byte]]("top", Encoders.BINARY, Changes.ttl(ttlMs))
+    if (takesBack)
+      all = getHandle.getMapState[Array[Byte], Held]("all", Encoders.BINARY, Encoders.product[Held], Changes.ttl(ttlMs))
+  }
+
+  override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] =
+    windowed match {
+      case None => if (takesBack) changed(rows) else added(rows)
+      case Some(w) =>
+        val (end, watermark) = (w.end(key), timers.getCurrentWatermarkInMs() * 1000)
+        if (w.drops && watermark > 0 && end <= watermark) w.late.add(rows.size)
+        else {
+          if (!top.exists()) getHandle.registerTimer(end / 1000)
+          added(rows)
+        }
+        Iterator.empty
+    }
+
+  override def handleExpiredTimer(key: Array[Byte], timers: TimerValues, expired: ExpiredTimerInfo): Iterator[Change] = {
+    val (rows, _) = read()
+    top.clear()
+    numbered(rows).iterator.map { case (n, r) => change(n, r, windowed.get.end(key) - 1000, taken = false) }
+  }
+
+  /** The kept rows in order, and whether there are no others. */
+  private def read(): (ArrayBuffer[Kept], Boolean) = {
+    val bytes = top.get()
+    if (bytes == null) (new ArrayBuffer[Kept], true)
+    else {
+      val b = ByteBuffer.wrap(bytes)
+      val whole = b.get() == 1
+      (Kept.readAll(b), whole)
+    }
+  }
+
+  private def write(rows: ArrayBuffer[Kept], whole: Boolean): Unit =
+    if (rows.isEmpty && whole) top.clear()
+    else {
+      val b = ByteBuffer.allocate(1 + rows.iterator.map(_.size).sum).put((if (whole) 1 else 0).toByte)
+      rows.foreach(_.write(b))
+      top.update(b.array)
+    }
+
+  /** The rows up to the limit with their ranks. */
+  private def numbered(rows: ArrayBuffer[Kept]): ArrayBuffer[(Long, Kept)] = {
+    val out = new ArrayBuffer[(Long, Kept)](math.min(rows.length, limit))
+    var i = 0
+    var rank = 0L
+    while (i < rows.length && rank <= limit) {
+      rank = rankOf(rows, i, rank)
+      if (rank <= limit) out += rank -> rows(i)
+      i += 1
+    }
+    out
+  }
+
+  private def rankOf(rows: ArrayBuffer[Kept], i: Int, before: Long): Long = function match {
+    case "row_number" => i + 1L
+    case _ if i > 0 && ties(rows(i - 1), rows(i)) => before
+    case "rank" => i + 1L
+    case "dense_rank" => before + 1
+  }
+
+  @transient private lazy val plain = new LazilyGeneratedOrdering(order)
+  private def ties(a: Kept, b: Kept): Boolean = plain.compare(a.read(width), b.read(width)) == 0
+
+  private def added(rows: Iterator[Change]): Iterator[Change] = {
+    val (kept, _) = read()
+    val before = if (windowed.isEmpty) numbered(kept) else null
+    rows.foreach { c =>
+      // Most rows of a full partition are behind its last: not kept at all.
+      val r = new Kept(c)
+      if (kept.length < limit || function != "row_number" || ordering.lt(r, kept.last)) insert(kept, r)
+    }
+    val after = numbered(kept)
+    write(after.map(_._2), whole = true)
+    if (windowed.isEmpty) difference(before, after) else Iterator.empty
+  }
+
+  private def insert(rows: ArrayBuffer[Kept], r: Kept): Unit = {
+    val found = rows.search(r)(ordering)
+    rows.insert(found.insertionPoint, r)
+    if (function == "row_number" && spare == 0 && rows.length > limit) rows.dropRightInPlace(1)
+  }
+
+  private def changed(rows: Iterator[Change]): Iterator[Change] = {
+    val (kept, whole) = read()
+    val before = numbered(kept)
+    val border = if (whole) null else kept.last
+    net(rows).foreach { case (id, (n, c)) =>
+      val old = if (all.containsKey(id)) all.getValue(id) else Held(0, c.time)
+      val now = math.max(0, old.count + n)
+      if (now == 0) all.removeKey(id) else all.updateValue(id, Held(now, if (n > 0) c.time else old.time))
+      val r = new Kept(c)
+      if (border == null || ordering.lteq(r, border)) {
+        (old.count until now by -1).foreach(_ => take(kept, r))
+        (old.count until now).foreach(_ => insert(kept, r))
+      }
+    }
+    val sure = whole || enough(kept)
+    val (rest, complete) = if (sure) (kept, whole) else scan()
+    val after = numbered(rest)
+    val room = math.max(after.length, limit + spare)
+    write(if (rest.length > room) rest.take(room) else rest, complete && rest.length <= room)
+    difference(before, after)
+  }
+
+  /** Whether the rows that are shown are all among these, though there are others behind them. */
+  private def enough(rows: ArrayBuffer[Kept]): Boolean =
+    if (function == "row_number") rows.length >= limit
+    else numbered(rows).length < rows.length
+
+  private def take(rows: ArrayBuffer[Kept], r: Kept): Unit = {
+    val i = rows.indexWhere(k => k.place == r.place && k.offset == r.offset && Changes.same(k.row, r.row))
+    if (i >= 0) rows.remove(i)
+  }
+
+  /** All rows of the partition, in order: those that may be shown and some more. */
+  private def scan(): (ArrayBuffer[Kept], Boolean) = {
+    val rows = all.iterator().flatMap { case (id, h) =>
+      val b = ByteBuffer.wrap(id)
+      val (place, offset) = (b.getInt(), b.getLong())
+      val row = new Array[Byte](b.remaining)
+      b.get(row)
+      Iterator.fill(h.count.toInt)(new Kept(row, h.time, place, offset))
+    }.to(ArrayBuffer)
+    (rows.sorted(ordering), true)
+  }
+
+  /** What a batch adds of each row, by its position and bytes. */
+  private def net(rows: Iterator[Change]): Iterator[(Array[Byte], (Int, Change))] = {
+    val out = new JLinked[ByteBuffer, (Int, Change)]
+    rows.foreach { c =>
+      val id = ByteBuffer.allocate(12 + c.row.length).putInt(c.place).putLong(c.offset).put(c.row)
+      out.merge(id.flip(), (if (c.delete) -1 else 1, c), (a, b) => (a._1 + b._1, if (b._2.time > a._2.time) b._2 else a._2))
+    }
+    out.asScala.iterator.collect { case (id, (n, c)) if n != 0 => id.array -> (n, c) }
+  }
+
+  private def difference(before: ArrayBuffer[(Long, Kept)], after: ArrayBuffer[(Long, Kept)]): Iterator[Change] = {
+    val known = new HashMap[(Long, ByteBuffer), Int]
+    before.foreach { case (n, r) => known.updateWith((n, Changes.wrap(r.row)))(c => Some(c.getOrElse(0) + 1)) }
+    /** One of those told before that is not accounted for yet. */
+    def taken(n: Long, r: Kept): Boolean = {
+      val id = (n, Changes.wrap(r.row))
+      val left = known.getOrElse(id, 0)
+      if (left > 0) known.update(id, left - 1)
+      left > 0
+    }
+    val fresh = after.filterNot { case (n, r) => taken(n, r) }
+    val gone = before.filter { case (n, r) => taken(n, r) }
+    val latest = if (after.isEmpty) 0L else after.iterator.map(_._2.time).max
+    gone.iterator.map { case (n, r) => change(n, r, math.max(r.time, latest), taken = true) } ++
+      fresh.iterator.map { case (n, r) => change(n, r, r.time, taken = false) }
+  }
+
+  /** The rank goes in the place of the key, as a row of its own. */
+  private def change(n: Long, r: Kept, time: Long, taken: Boolean): Change =
+    Change(Changes.bytes(pack(InternalRow(n))), r.row, 0, time, -1, -1L, taken)
+}
+
+object Rank {
+  def apply(df: DataFrame, config: String, late: LongAccumulator): DataFrame = {
+    val c = Json.read(config)
+    val key = c.strings("key")
+    val schema = StructType(Changes.visible(df).filterNot(f => key.contains(f.name)))
+    val order = c.get("order").elements().asScala.toSeq.map { o =>
+      Kept.sortOrder(schema, o.str("column"), o.get("descending").asBoolean, o.get("nulls_first").asBoolean)
+    }
+    val ttl = c.get("ttl_ms").asLong
+    val windowed = if (c.get("window").asBoolean) Some(Windowed(key.length, isFinal = true, c.get("drops").asBoolean, late)) else None
+    val time = if (windowed.isEmpty) Changes.time(ttl) else TimeMode.EventTime()
+    val p = new Rank(c.str("function"), c.get("limit").asInt, order, schema.length, c.get("takes_back").asBoolean,
+      if (windowed.isEmpty) ttl else 0, windowed)
+    val out = Changes.run(Changes.pack(df, key, schema.fieldNames.toSeq), p, c.str("mode"), time)
+    Changes.unpack(out, schema, placed = false, StructType(Seq(StructField(c.str("name"), LongType, nullable = false))))
+  }
+}

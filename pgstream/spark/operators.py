@@ -1,0 +1,154 @@
+"""The kernel's operators as steps of a DataFrame: what each is told, and which columns go in and come out.
+
+Owns: the configuration of ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``, ``TemporalJoin``, ``Rank``, ``Over``
+(``kernel/*.scala``). Must not know: how their inputs are compiled. Start reading at ``Operators.operate``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from pgstream.names import quote_spark
+from pgstream.planner.plan import Call, ChangeAggregate, ChangelogJoin, Expr, Normalize, Over, Rank, TemporalJoin
+from pgstream.spark.step import HIDDEN, Step, attempt, named, where
+from pgstream.spark.times import bounds, timed, windows
+
+
+class Operators:
+    """``mode``: Spark's output mode; ``ttl_ms``: how long state is kept, 0 for ever; ``late`` counts late rows."""
+
+    def __init__(self, spark: SparkSession, late: Any, mode: str, ttl_ms: int) -> None:
+        self.spark, self.late, self.mode, self.ttl_ms = spark, late, mode, ttl_ms
+        jvm: Any = spark._jvm
+        self.kernel = jvm.org.apache.spark.sql.pgstream
+
+    def operate(self, operator: str, df: DataFrame, **config: Any) -> DataFrame:
+        """One of the kernel's operators over the rows of ``df``."""
+        told = json.dumps({"mode": self.mode, "ttl_ms": self.ttl_ms} | config)
+        return DataFrame(getattr(self.kernel, operator).apply(df._jdf, told, self.late), self.spark)
+
+    def normalize(self, node: Normalize, step: Step) -> Step:
+        df = self.operate("Normalize", step.df, key=node.key, upserts=node.upserts)
+        return Step(df, "upsert" if node.upserts else "retract", stateful=True)
+
+    def change_aggregate(self, node: ChangeAggregate, step: Step) -> Step:
+        every, calls = _calls(node.calls)
+        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        rows = step.df if node.window is None else windows(step.df, node.window)
+        group = [*map(named, node.group), *([] if node.window is None else bounds())]
+        df = attempt(lambda: rows.select(*group, *map(named, every), *hidden), step.df, [*node.group, *every])
+        names = [*(e.name for e in node.group), *(["window_start", "window_end"] if node.window is not None else [])]
+        made = self.operate(
+            "ChangeAggregate", df, group=names, arguments=[a.name for a in every], calls=calls,
+            window=node.window is not None, final=node.final, drops=not step.stateful,
+        )  # fmt: skip
+        out = made.select(*_columns(names), *_values(node.calls), "__time", "__delete")
+        if node.final:
+            return Step(timed(out.drop("__delete")), stateful=True)
+        return Step(out, "upsert", stateful=True)
+
+    def rank(self, node: Rank, step: Step) -> Step:
+        keys = [Expr(f"__by_{i}", e.sql, e.at) for i, e in enumerate(node.partition)]
+        keys += [Expr("__until", node.until)] if node.until is not None else []
+        order = [Expr(f"__order_{i}", o.sql, o.at) for i, o in enumerate(node.order)]
+        df = self.beside(step, [*keys, *order])
+        made = self.operate(
+            "Rank", df, key=[k.name for k in keys], name=node.name, function=node.function, limit=node.limit,
+            order=[
+                {"column": e.name, "descending": o.descending, "nulls_first": o.nulls_first}
+                for e, o in zip(order, node.order, strict=True)
+            ],
+            takes_back=step.mode != "append", window=node.until is not None, drops=not step.stateful,
+        )  # fmt: skip
+        out = made.select(*_columns([*step.visible, node.name]), "__time", "__delete")
+        if node.until is not None:
+            return Step(timed(out.drop("__delete")), stateful=True)
+        return Step(out, "retract", stateful=True)
+
+    def over(self, node: Over, step: Step) -> Step:
+        every, calls = _calls(node.calls)
+        keys = [Expr(f"__by_{i}", e.sql, e.at) for i, e in enumerate(node.partition)]
+        df = self.beside(step, [*keys, *every])
+        made = self.operate(
+            "Over", df, key=[k.name for k in keys], calls=calls, rows=node.rows, range_ms=node.range_ms,
+            peers=node.peers, drops=not step.stateful,
+        )  # fmt: skip
+        hidden = [c for c in ("__time", "__partition", "__offset") if c == "__time" or c in step.hidden]
+        return Step(timed(made.select(*_columns(step.visible), *_values(node.calls), *hidden)), stateful=True)
+
+    def beside(self, step: Step, more: Sequence[Expr]) -> DataFrame:
+        """The rows with more columns."""
+        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        return attempt(lambda: step.df.select(*_columns(step.visible), *map(named, more), *hidden), step.df, more)
+
+    def sides(
+        self, node: TemporalJoin | ChangelogJoin, left: Step, right: Step
+    ) -> tuple[list[str], DataFrame, DataFrame]:
+        """The names of the key's columns, and both inputs with them."""
+        names = [f"__key_{i}" for i in range(len(node.keys))]
+        a = self.keyed(left, [k for k, _ in node.keys], names, node.left_alias)
+        b = self.keyed(right, [k for _, k in node.keys], names, node.right_alias)
+        return names, *self.alike(a, b, names)
+
+    def changelog_join(self, node: ChangelogJoin, left: Step, right: Step) -> Step:
+        names, a, b = self.sides(node, left, right)
+        told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "ttl_ms": self.ttl_ms})
+        df = DataFrame(self.kernel.ChangelogJoin.apply(a._jdf, b._jdf, told), self.spark)
+        columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
+        return Step(df.select(*_columns(columns), "__time", "__delete"), "retract", stateful=True)
+
+    def temporal_join(self, node: TemporalJoin, left: Step, right: Step) -> Step:
+        names, a, b = self.sides(node, left, right)
+        present = " AND ".join(f"{n} IS NOT NULL" for n in names)
+        # What comes out of operators with state has waited for this watermark already: it is not late.
+        told = {"mode": self.mode, "how": node.how, "keys": names, "drops": not left.stateful}
+        made = self.kernel.TemporalJoin.apply(a._jdf, b.where(present)._jdf, json.dumps(told), self.late)
+        columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
+        df = DataFrame(made, self.spark)
+        return Step(timed(df.select(*_columns(columns), "__time")), stateful=True)
+
+    def keyed(self, step: Step, keys: Sequence[Expr], names: Sequence[str], alias: str) -> DataFrame:
+        """An input of a join: its columns prefixed, its key under the given names, its hidden columns."""
+        prefix = f"{alias}." if alias else ""
+        visible = [fn.col(quote_spark(c)).alias(prefix + c) for c in step.visible]
+        made = [fn.expr(k.sql).alias(n) for k, n in zip(keys, names, strict=True)]
+        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        return attempt(lambda: step.df.select(*visible, *made, *hidden), step.df, keys)
+
+    def alike(self, a: DataFrame, b: DataFrame, names: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+        """Both inputs with keys of common types: packed keys are compared as bytes."""
+        for name in names:
+            one, two = a.schema[name].dataType, b.schema[name].dataType
+            if one != two:
+                nulls = f"coalesce(cast(null as {one.simpleString()}), cast(null as {two.simpleString()}))"
+                wide = attempt(lambda n=nulls: self.spark.range(0).select(fn.expr(n).alias("x")), None, [])  # type: ignore[misc]
+                to = wide.schema["x"].dataType
+                a, b = a.withColumn(name, fn.col(name).cast(to)), b.withColumn(name, fn.col(name).cast(to))
+        return a, b
+
+
+def _columns(names: Sequence[str]) -> list[Any]:
+    return [fn.col(quote_spark(n)) for n in names]
+
+
+def _calls(calls: Sequence[Call]) -> tuple[list[Expr], list[dict[str, Any]]]:
+    """The arguments of aggregate calls as columns, and the calls as the kernel is told them."""
+    arguments = [
+        [Expr(f"__{i}_{j}", where(a, c.where), c.at) for j, a in enumerate(c.arguments)] for i, c in enumerate(calls)
+    ]
+    told = [
+        {"name": c.name, "function": c.function, "arguments": [a.name for a in list_], "distinct": c.distinct,
+         "separator": c.separator}
+        for c, list_ in zip(calls, arguments, strict=True)
+    ]  # fmt: skip
+    return [a for list_ in arguments for a in list_], told
+
+
+def _values(calls: Sequence[Call]) -> list[Any]:
+    """The results of aggregate calls, cast where the function's own type is not wanted."""
+    return [fn.col(c.name).cast(c.cast).alias(c.name) if c.cast else fn.col(c.name) for c in calls]
