@@ -8,10 +8,10 @@ Start reading at ``Snapshot``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pgstream import types
 from pgstream.catalog.kinds import KINDS, missing
@@ -78,6 +78,8 @@ class RelationRecord:
     row_security: bool = False
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
+    memo: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What readers derive from it and ask for again, such as its row in a listing."""
 
     @property
     def label(self) -> str:
@@ -280,20 +282,32 @@ class Seen(Mapping[K, V]):
         return sum(map(self._sees, self._whole.values()))
 
 
+class SeenRelations(Seen[tuple[str, str, str], RelationRecord]):
+    """Relations that a role sees. All of them are gone through without asking for each about its schema anew."""
+
+    def __init__(self, sight: Sight) -> None:
+        super().__init__(sight.whole.relations, sight.relation)
+        self._sight = sight
+
+    def values(self) -> ValuesView[RelationRecord]:
+        sees = self._sight.relations()
+        return {key: r for key, r in self._whole.items() if sees(r)}.values()
+
+
 class Sight:
     """What one role sees of a snapshot."""
 
     def __init__(self, whole: Snapshot, role: str) -> None:
-        self._whole, self._role = whole, role
+        self.whole, self._role = whole, role
         self._sees = whole.access.sees
 
     def snapshot(self) -> Snapshot:
-        w = self._whole
+        w = self.whole
         return Snapshot(
             databases=Seen(w.databases, self.database),
             schemas=Seen(w.schemas, self.schema),
             stores=Seen(w.stores, lambda s: self._sees(self._role, "store", s.name, s.owner)),
-            relations=Seen(w.relations, self.relation),
+            relations=SeenRelations(self),
             objects=Seen(w.objects, self.object),
             defaults=w.defaults,
             access=w.access,
@@ -304,22 +318,31 @@ class Sight:
         return self._sees(self._role, "database", d.name, d.owner)
 
     def schema(self, s: SchemaRecord) -> bool:
-        database = self._whole.databases.get(s.database)
+        database = self.whole.databases.get(s.database)
         return (
             database is not None and self.database(database) and self._sees(self._role, "schema", s.full_name, s.owner)
         )
 
     def relation(self, r: RelationRecord) -> bool:
         """USAGE on database and schema, and some privilege on the relation."""
-        schema = self._whole.schemas.get((r.full.database, r.full.schema))
+        schema = self.whole.schemas.get((r.full.database, r.full.schema))
         return schema is not None and self.schema(schema) and self._sees(self._role, "relation", str(r.full), r.owner)
+
+    def relations(self) -> Callable[[RelationRecord], bool]:
+        """``relation`` for many: what it asks of schemas and roles is asked once."""
+        held = self.whole.access.held(self._role)
+        open_ = {place for place, s in self.whole.schemas.items() if self.schema(s)}
+        return lambda r: (
+            (r.full.database, r.full.schema) in open_
+            and (r.owner in held or self._sees(self._role, "relation", str(r.full), r.owner))
+        )
 
     def object(self, o: ObjectRecord) -> bool:
         # Users have no owner role, and tokens are their user's: their statements say who sees them.
         if not o.owner or o.kind == "api_token":
             return True
-        if o.kind == "role" and o.name in self._whole.access.held(self._role):
+        if o.kind == "role" and o.name in self.whole.access.held(self._role):
             return True
-        if KINDS[o.kind].create == MEMBERS and self._whole.access.manages(self._role, MEMBERS):
+        if KINDS[o.kind].create == MEMBERS and self.whole.access.manages(self._role, MEMBERS):
             return True
         return self._sees(self._role, o.kind, o.name, o.owner)

@@ -6,7 +6,8 @@ Must not know: sessions beyond the sink it writes to, statements' meaning. Start
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import islice
 from typing import Protocol
 
 from pgstream.errors import ProtocolViolation
@@ -17,6 +18,8 @@ from pgstream.wire.encodings import UTF8, encode
 
 _SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 26: 4, 700: 4, 701: 8, 1082: 4, 1114: 8, 1184: 8, 2950: 16}
 """pg_type.typlen of the types of fixed length."""
+BATCH = 250
+"""Rows of a finished result that are written together."""
 
 
 class Sink(Protocol):
@@ -81,7 +84,7 @@ class Sending:
             else CopyRows(result.copy, result.columns, codec, value_encoder)
         )
         rows = result.rows
-        self._rows = rows if isinstance(rows, AsyncIterator) else _walk(rows)
+        self._rows = rows if isinstance(rows, AsyncIterator) else iter(rows)
         self._counts = bool(result.columns) and result.copy is None
         self._finished = False
 
@@ -89,17 +92,40 @@ class Sending:
         """Send up to ``limit`` rows (0: all); gives the message that ends them, for the caller to send."""
         if self._finished:
             return self._complete(0)
-        form, count = self._form, 0
+        form = self._form
         if form.opening:
             sink.write(form.opening)
-        async for row in self._rows:
-            sink.write(form.row(row))
-            count += 1
-            await sink.drained()
-            if count == limit and form.limited:
-                return backend.PORTAL_SUSPENDED
+        if not form.limited:
+            limit = 0
+        rows = self._rows
+        if isinstance(rows, AsyncIterator):
+            count = await self._stream(rows, sink, limit)
+        else:
+            count = await self._walk(rows, sink, limit)
+        if limit and count == limit:
+            return backend.PORTAL_SUSPENDED
         self._finished = True
         return form.ending + self._complete(count)
+
+    async def _stream(self, rows: AsyncIterator[TextRow], sink: Sink, limit: int) -> int:
+        """Send rows as they come."""
+        count = 0
+        async for row in rows:
+            sink.write(self._form.row(row))
+            count += 1
+            await sink.drained()
+            if count == limit:
+                break
+        return count
+
+    async def _walk(self, rows: Iterator[TextRow], sink: Sink, limit: int) -> int:
+        """Send rows that are all there, many at a time."""
+        count = 0
+        while batch := [self._form.row(row) for row in islice(rows, min(BATCH, limit - count) if limit else BATCH)]:
+            sink.write(b"".join(batch))
+            count += len(batch)
+            await sink.drained()
+        return count
 
     @property
     def ran(self) -> bool:
@@ -116,8 +142,3 @@ class Sending:
         aclose = getattr(self._rows, "aclose", None)
         if aclose is not None:
             await aclose()
-
-
-async def _walk(rows: Sequence[TextRow]) -> AsyncIterator[TextRow]:
-    for row in rows:
-        yield row

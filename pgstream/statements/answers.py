@@ -15,6 +15,7 @@ from pgstream.statements.base import DDL_ROW, Column, Context, Result, TextRow, 
 
 ROWS = "SELECT {rows}"
 CONTEXT_ROW = DDL_ROW[:4]
+_JSON = json.JSONEncoder(ensure_ascii=False).encode
 _DONE = {"CREATE": "created", "DROP": "dropped", "UPDATE": "updated", "TERMINATE": "terminated",
          "RESTART": "restarted", "START": "started", "STOP": "stopped"}  # fmt: skip
 # Kinds whose names the product's sentences do not quote.
@@ -58,4 +59,4 @@ def listing(columns: Sequence[Column], lines: Sequence[Sequence[Any]]) -> Result
 
 def json_text(value: Sequence[Any] | Mapping[str, Any]) -> str:
     """JSON as the product prints it: ``<`` and ``>`` escaped, so that it may stand in HTML."""
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    return _JSON(value).replace("<", "\\u003c").replace(">", "\\u003e")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
@@ -17,14 +17,17 @@ from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, places
 from pgstream.statements.access import Need
-from pgstream.statements.answers import ddl, done, json_text, listing, missing
-from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
+from pgstream.statements.answers import ROWS, ddl, done, json_text, listing, missing
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow, rows
 from pgstream.statements.heading import expect
 
 _ROW = (
     Column("Name"), Column("Type"), Column("Owner"), Column("State"), Column("Properties"),
     Column("Created At", types.TIMESTAMP_LTZ), Column("Updated At", types.TIMESTAMP_LTZ), Column("Path"),
 )  # fmt: skip
+
+
+_LINE = "LIST RELATIONS"
 
 
 def properties(r: RelationRecord) -> dict[str, str]:
@@ -39,9 +42,14 @@ def properties(r: RelationRecord) -> dict[str, str]:
     return out
 
 
-def _line(r: RelationRecord) -> tuple[Any, ...]:
-    described = json_text(properties(r))
-    return r.full.name, r.kind, r.owner, r.state, described, r.created_at, r.updated_at, json_text(r.full.path)
+def _line(r: RelationRecord) -> TextRow:
+    """Its row, made once: catalogues of thousands of relations are listed again and again."""
+    line: TextRow | None = r.memo.get(_LINE)
+    if line is None:
+        described = json_text(properties(r))
+        values = r.full.name, r.kind, r.owner, r.state, described, r.created_at, r.updated_at, json_text(r.full.path)
+        line = r.memo[_LINE] = rows(values)[0]
+    return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ class ListRelations(Statement):
             for r in ctx.snapshot.relations.values()
             if (r.full.database, r.full.schema) == place and self.kind in (None, r.kind)
         ]
-        return listing(self.columns, [_line(r) for r in sorted(found, key=lambda r: r.full.name)])
+        return Result(ROWS, self.columns, [_line(r) for r in sorted(found, key=lambda r: r.full.name)])
 
 
 class ListStreams(ListRelations):
@@ -132,7 +140,7 @@ class DescribeRelation(Statement):
         return (Need(access.SEES, "relation", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
-        return listing(self.columns, [_line(places.relation(ctx, self.name, self.kind))])
+        return Result(ROWS, self.columns, [_line(places.relation(ctx, self.name, self.kind))])
 
 
 class DescribeStream(DescribeRelation):
