@@ -16,7 +16,7 @@ from sqlalchemy import and_, delete, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pgstream.catalog import acl, inventory, kinds, models, postgres, rows
+from pgstream.catalog import acl, inventory, kinds, models, policies, postgres, rows
 from pgstream.catalog.privileges import (
     ADMIN,
     BUILT_IN,
@@ -28,6 +28,7 @@ from pgstream.catalog.privileges import (
     by_object,
 )
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
+from pgstream.catalog.roles import login, pg_role
 from pgstream.errors import DependentsExist, InvalidGrant, ReservedName
 from pgstream.names import FullName
 
@@ -55,7 +56,8 @@ class Authority:
                 raise ReservedName(kind="role", name=record.name, at=at)
             await postgres.create_role(change.session, record.name)
             grants = [Membership(r, record.name, grantor=record.owner) for r in inherits]
-            await _join(change.session, [*grants, *(Membership(record.name, m, grantor=record.owner) for m in members)])
+            await join(change.session, [*grants, *(Membership(record.name, m, grantor=record.owner) for m in members)])
+            await settle_tokens(change.session)
 
     async def drop_role(self, name: str, at: int | None = None) -> None:
         """Refused for a built-in role, one that owns something, and one that has been granted other roles."""
@@ -72,18 +74,24 @@ class Authority:
         # PostgreSQL drops a role only when no database knows of a privilege of its: a second step.
         async with self._change() as change:
             await forget(change.session, "role", name)
+            for token in await tokens(change.session):
+                if token.options["token.role_name"] == name:
+                    await postgres.drop_role(change.session, login(token.created_by, token.name))
+                    await change.session.delete(token)
             await change.session.delete(await inventory.find(change.session, key(name), at))
             member = models.MembershipRow
             await change.session.execute(
                 delete(member).where(or_(member.role == name, and_(member.member == name, ~member.is_user)))
             )
             await change.session.flush()
+            await settle_tokens(change.session)
             await postgres.drop_role(change.session, name, at)
 
     async def grant_roles(self, memberships: Sequence[Membership]) -> None:
         """Errors: InvalidGrant for a circle."""
         async with self._change() as change:
-            await _join(change.session, memberships)
+            await join(change.session, memberships)
+            await settle_tokens(change.session)
 
     async def revoke_roles(self, memberships: Iterable[Membership]) -> list[Membership]:
         """Those that were there."""
@@ -96,6 +104,7 @@ class Authority:
                     await postgres.revoke_role(change.session, m.role, m.member, m.is_user)
                     gone.append(m)
             await change.session.flush()
+            await settle_tokens(change.session)
             return gone
 
     async def grant(self, grants: Sequence[Grant]) -> None:
@@ -132,6 +141,8 @@ class Authority:
             row.owner = owner
             await change.session.flush()
             await acl.settle(change, {(kind, name)})
+            if isinstance(row, models.RelationRow) and row.row_security:
+                await policies.settle(change, row)
 
 
 _FIELDS = ("role", "kind", "name", "privilege", "column", "grant_option", "grantor")
@@ -166,7 +177,7 @@ async def _owned(session: AsyncSession, kind: str, name: str) -> Owned:
     return found
 
 
-async def _join(session: AsyncSession, memberships: Sequence[Membership]) -> None:
+async def join(session: AsyncSession, memberships: Sequence[Membership]) -> None:
     access = await read(session)
     for m in memberships:
         if not m.is_user and m.member in access.held(m.role):
@@ -176,7 +187,25 @@ async def _join(session: AsyncSession, memberships: Sequence[Membership]) -> Non
             session.add(row)
             await session.flush()
             await postgres.grant_role(session, m.role, m.member, m.is_user)
-        access = Access((*access.memberships, m), access.grants)
+        access = Access((*access.memberships, m), access.grants, access.tokens)
+
+
+async def tokens(session: AsyncSession) -> list[models.ObjectRow]:
+    return list(await session.scalars(select(models.ObjectRow).where(models.ObjectRow.kind == "api_token")))
+
+
+async def settle_tokens(session: AsyncSession) -> None:
+    """A token may work in its role in PostgreSQL as long as its user may."""
+    access = await read(session)
+    if not access.tokens:
+        return
+    has = await postgres.granted(session, access.tokens)
+    for name, token in access.tokens.items():
+        wanted = bool(access.roles_of(name))
+        if wanted and pg_role(token.role) not in has[name]:
+            await postgres.grant_role(session, token.role, name, is_user=True)
+        elif not wanted and pg_role(token.role) in has[name]:
+            await postgres.revoke_role(session, token.role, name, is_user=True)
 
 
 async def _uses(session: AsyncSession, role: str) -> str | None:
@@ -188,6 +217,8 @@ async def _uses(session: AsyncSession, role: str) -> str | None:
     ]
     if owned:
         return f"It owns {', '.join(owned)}."
+    if named := await policies.uses(session, role):
+        return f"It is named by {', '.join(named)}."
     m = models.MembershipRow
     held = list(await session.scalars(select(m.role).where(m.member == role, ~m.is_user)))
     return f"It has been granted {', '.join(sorted(held))}." if held else None
@@ -206,7 +237,8 @@ async def forget(session: AsyncSession, kind: str, *names: str) -> None:
 
 async def read(session: AsyncSession) -> Access:
     memberships = tuple([rows.membership(r) for r in await session.scalars(select(models.MembershipRow))])
-    return Access(memberships, by_object([rows.grant(r) for r in await session.scalars(select(models.GrantRow))]))
+    grants = by_object([rows.grant(r) for r in await session.scalars(select(models.GrantRow))])
+    return Access(memberships, grants, rows.tokens(await tokens(session)))
 
 
 async def first(session: AsyncSession) -> None:
@@ -227,10 +259,11 @@ async def first(session: AsyncSession) -> None:
 
 async def first_user(session: AsyncSession, user: str) -> None:
     """The first user administers the organization; granted once, so that it can be taken away."""
+    await inventory.ensure(session, ObjectRecord("user", user, created_by=user, state="active"))
     if await session.get(models.MetaRow, "first_user"):
         return
     session.add(models.MetaRow(key="first_user", value=user))
-    await _join(session, [Membership("orgadmin", user, is_user=True)])
+    await join(session, [Membership("orgadmin", user, is_user=True)])
 
 
 async def users_before(session: AsyncSession, users: Iterable[str]) -> None:
@@ -239,4 +272,4 @@ async def users_before(session: AsyncSession, users: Iterable[str]) -> None:
         # PostgreSQL keeps with each membership whether it is inherited, so it is taken and given again.
         await postgres.revoke_role(session, ADMIN, user, is_user=True)
         await postgres.disinherit(session, user)
-        await _join(session, [Membership(ADMIN, user, is_user=True)])
+        await join(session, [Membership(ADMIN, user, is_user=True)])

@@ -20,6 +20,8 @@ from pgstream.catalog import models, rows
 from pgstream.catalog.delta import Delta, Part
 from pgstream.catalog.privileges import by_object
 
+FEW = 100
+LOGS_IN = "api_token"
 Key = tuple[str, ...]
 Read = Callable[[AsyncSession, Select[Any]], Awaitable[Mapping[Any, Any]]]
 
@@ -55,11 +57,21 @@ async def _stores(session: AsyncSession, wanted: Select[Any]) -> Mapping[Any, An
 
 
 async def _relations(session: AsyncSession, wanted: Select[Any]) -> Mapping[Any, Any]:
-    return {(r.database, r.schema, r.name): rows.relation(r) for r in await session.scalars(wanted)}
+    """With their policies; who changes one of these touches the relation's row, for the log."""
+    found = list(await session.scalars(wanted))
+    of_these = select(models.PolicyRow)
+    if len(found) <= FEW:
+        of_these = of_these.where(models.PolicyRow.relation.in_([r.id for r in found]))
+    policies = rows.policies(await session.scalars(of_these)) if found else {}
+    return {(r.database, r.schema, r.name): rows.relation(r, policies.get(r.id, ())) for r in found}
 
 
 async def _objects(session: AsyncSession, wanted: Select[Any]) -> Mapping[Any, Any]:
     return {o.key: o for o in map(rows.object_, await session.scalars(wanted))}
+
+
+async def _tokens(session: AsyncSession, wanted: Select[Any]) -> Mapping[Any, Any]:
+    return rows.tokens(await session.scalars(wanted.where(models.ObjectRow.kind == LOGS_IN)))
 
 
 async def _defaults(session: AsyncSession, wanted: Select[Any]) -> Mapping[Any, Any]:
@@ -84,6 +96,7 @@ TABLES: Mapping[str, Table] = {
     "stores": Table(models.StoreRow, _stores),
     "relations": Table(models.RelationRow, _relations, ("database", "schema", "name")),
     "objects": Table(models.ObjectRow, _objects, ("organization", "kind", "name")),
+    "tokens": Table(models.ObjectRow, _tokens),
     "defaults": Table(models.DefaultRow, _defaults),
     "memberships": Table(models.MembershipRow, _memberships),
     "grants": Table(models.GrantRow, _grants, ("kind", "name")),
@@ -124,6 +137,8 @@ class Reader:
                 keys = changed.setdefault(of, set())
                 if keys is not None:
                     keys.add(tuple(key))
+            if any(kind == LOGS_IN for _, kind, _ in changed.get("objects") or ()):
+                changed["tokens"] = None  # the same rows, as what logs in
         delta = {of: await TABLES[of].part(session, keys) for of, keys in changed.items()}
         self._seen, self._at = moment, now
         return delta

@@ -32,7 +32,7 @@ class Part:
 
 Delta = Mapping[str, Part]
 """Parts by the name of a field of ``Snapshot``, or of its ``access``."""
-_ACCESS = ("memberships", "grants")
+_ACCESS = ("memberships", "grants", "tokens")
 
 
 def applied(before: Snapshot, delta: Delta) -> Snapshot:
@@ -47,6 +47,8 @@ def applied(before: Snapshot, delta: Delta) -> Snapshot:
         access = replace(access, memberships=tuple(delta["memberships"].found.values()))
     if "grants" in delta:
         access = replace(access, grants=delta["grants"].onto(access.grants))
+    if "tokens" in delta:
+        access = replace(access, tokens=delta["tokens"].found)
     after = replace(before, **new, access=access)
     after.keep_names(before, delta["relations"].keys if "relations" in delta else ())
     return after

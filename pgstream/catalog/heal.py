@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from pgstream.catalog import acl, objects
+from pgstream.catalog import acl, objects, policies
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, run
 from pgstream.catalog.privileges import Access
@@ -40,7 +40,7 @@ async def _column(conn: Connection, sql: str) -> set[str]:
 async def heal_database(
     conn: Connection, name: str, schemas: Iterable[SchemaRecord], relations: Iterable[RelationRecord], access: Access
 ) -> list[str]:
-    """Make one database what its records say; says what it did. Quick when there is nothing to do: five reads."""
+    """Make one database what its records say; says what it did. Quick when there is nothing to do: six reads."""
     done: list[str] = []
     schemas, relations = list(schemas), list(relations)
     await upgrade(conn, relations)
@@ -63,6 +63,7 @@ async def heal_database(
             done.append(f"comment on {record.full} made again")
             await run(conn, objects.described(record))
     done += await acl.heal(conn, schemas, relations, access)
+    done += await policies.heal(conn, relations)
     for words in done:
         log.warning("repaired", what=words)
     return done

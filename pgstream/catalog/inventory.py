@@ -123,6 +123,12 @@ async def insert(session: AsyncSession, record: ObjectRecord, at: int | None = N
     return row
 
 
+async def ensure(session: AsyncSession, record: ObjectRecord) -> None:
+    """Made once, and never changed here."""
+    if await _row(session, record.key) is None:
+        await insert(session, record)
+
+
 async def find(session: AsyncSession, key: Key, at: int | None = None) -> models.ObjectRow:
     row = await _row(session, key)
     if row is None:

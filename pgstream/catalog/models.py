@@ -193,6 +193,14 @@ class ObjectSecretRow(Base):
     value: Mapped[bytes]
 
 
+class TokenUseRow(Base):
+    """When a token was last logged in with, to the minute."""
+
+    __tablename__ = "token_uses"
+    login: Mapped[str] = mapped_column(primary_key=True)
+    used_at: Mapped[dt.datetime]
+
+
 class DefaultRow(Base):
     """What SET DEFAULT keeps of a user: ``kind`` is database, schema, store, role, compute_pool or organization."""
 

@@ -7,6 +7,7 @@ Must not know: rows of the catalogue. ``objects`` makes databases and relations.
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from pgstream.catalog.privileges import BUILT_IN, PUBLIC, Access
 from pgstream.catalog.roles import EVERYBODY, pg_role
 from pgstream.errors import ConfigurationError, DependentsExist, PgStreamError, RelayedError
 from pgstream.names import quote_always, quote_literal
+from pgstream.wire.scram import Verifier
 
 WORKER = "pgstream_worker"
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.
@@ -39,6 +41,10 @@ FROM pg_authid a LEFT JOIN pg_database d ON d.datname = %(database)s
     CROSS JOIN LATERAL (SELECT a.rolcanlogin AND NOT a.rolsuper AND a.rolname <> %(worker)s
         AND (a.rolvaliduntil IS NULL OR a.rolvaliduntil > now()) AS may) m
 WHERE a.rolname = %(user)s"""
+# What an admitted token leaves behind; asked in the control database.
+USED = """
+INSERT INTO token_uses (login, used_at) VALUES (%(login)s, now())
+ON CONFLICT (login) DO UPDATE SET used_at = excluded.used_at"""
 log = structlog.get_logger(__name__)
 
 Connection = psycopg.AsyncConnection[Any]
@@ -99,7 +105,11 @@ async def execute(session: AsyncSession, sql: str) -> None:
 
 
 async def has_role_in(session: AsyncSession, name: str) -> bool:
-    found = await session.scalar(text("SELECT 1 FROM pg_roles WHERE rolname = :name"), {"name": pg_role(name)})
+    return await has_login(session, pg_role(name))
+
+
+async def has_login(session: AsyncSession, name: str) -> bool:
+    found = await session.scalar(text("SELECT 1 FROM pg_roles WHERE rolname = :name"), {"name": name})
     return found is not None
 
 
@@ -120,6 +130,30 @@ async def drop_role(session: AsyncSession, name: str, at: int | None = None) -> 
         raise
 
 
+async def create_login(session: AsyncSession, name: str, password: str, until: dt.datetime | None = None) -> None:
+    """Nothing is inherited by a user: it works in the role that it takes. ``until``: when nobody comes in any more."""
+    await execute(session, f"CREATE ROLE {quote_always(name)} LOGIN NOINHERIT {_secret(password)}{_until(until)}")
+
+
+async def alter_login(session: AsyncSession, name: str, password: str, until: dt.datetime | None = None) -> None:
+    await execute(session, f"ALTER ROLE {quote_always(name)} {_secret(password)}{_until(until)}")
+
+
+def _secret(password: str) -> str:
+    """As a verifier, also when the client has made it one."""
+    verifier = Verifier.parse(password) or Verifier.make(password, secrets.token_bytes(16))
+    return f"PASSWORD {quote_literal(str(verifier))}"
+
+
+def _until(moment: dt.datetime | None) -> str:
+    return f" VALID UNTIL {quote_literal(moment.isoformat())}" if moment is not None else ""
+
+
+async def end_sessions(conn: Connection, login: str) -> None:
+    """Of somebody who may no longer be here; it waits a moment for each to be gone."""
+    await conn.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = %s", [login])
+
+
 async def grant_role(session: AsyncSession, role: str, member: str, is_user: bool) -> None:
     roles = {pg_role(role), EVERYBODY} if is_user else {pg_role(role)}  # who loses all others still has everybody's
     listed = ", ".join(map(quote_always, sorted(roles)))
@@ -132,6 +166,15 @@ async def revoke_role(session: AsyncSession, role: str, member: str, is_user: bo
     await execute(
         session, f"REVOKE {quote_always(pg_role(role))} FROM {quote_always(member if is_user else pg_role(member))}"
     )
+
+
+async def granted(session: AsyncSession, logins: Iterable[str]) -> dict[str, set[str]]:
+    """PostgreSQL's roles that were granted to these, directly."""
+    out: dict[str, set[str]] = {name: set() for name in logins}
+    for role, member in await session.execute(text(_MEMBERS)):
+        if member in out:
+            out[member].add(role)
+    return out
 
 
 async def disinherit(session: AsyncSession, user: str) -> None:
@@ -150,7 +193,8 @@ async def sync_roles(session: AsyncSession, roles: Iterable[str], access: Access
     found = await session.execute(text(_MEMBERS))
     actual = {(role, member) for role, member in found}
     wanted = {(pg_role(m.role), m.member if m.is_user else pg_role(m.member)) for m in access.memberships}
-    users = {m.member for m in access.memberships if m.is_user}
+    wanted |= {(pg_role(t.role), login) for login, t in access.tokens.items() if access.roles_of(login)}
+    users = {m.member for m in access.memberships if m.is_user} | set(access.tokens)
     wanted |= {(EVERYBODY, m) for m in {*known, *users} - {PUBLIC}}
     wanted.add((OVERSIGHT, pg_role("sysadmin")))
     wanted = {w for w in wanted if w[1] in present or w[1] in map(pg_role, known)}

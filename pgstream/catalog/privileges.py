@@ -56,6 +56,14 @@ class Grant:
     granted_at: dt.datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What logs in for ``user``, and works in one role: as long as the user may work in it too."""
+
+    user: str
+    role: str
+
+
 FIRST_MEMBERSHIPS = tuple(Membership(held, role) for role, inherited in BUILT_IN.items() for held in inherited)
 FIRST_GRANTS = (
     Grant("public", "usage", *ORGANIZATION),
@@ -68,10 +76,11 @@ FIRST_GRANTS = (
 
 @dataclass(frozen=True)
 class Access:
-    """All roles' memberships and grants at one moment."""
+    """All roles' memberships and grants at one moment; ``tokens`` by the names that they log in with."""
 
     memberships: tuple[Membership, ...] = FIRST_MEMBERSHIPS
     grants: Mapping[tuple[str, str], tuple[Grant, ...]] = field(default_factory=lambda: by_object(FIRST_GRANTS))
+    tokens: Mapping[str, Token] = field(default_factory=dict)
 
     @cached_property
     def _granted(self) -> dict[tuple[str, bool], tuple[str, ...]]:
@@ -105,18 +114,40 @@ class Access:
     def members(self, role: str) -> list[Membership]:
         return [m for m in self.memberships if m.role == role]
 
-    def roles_of(self, user: str) -> tuple[str, ...]:
-        """Roles granted to a user, not those that these inherit."""
-        return self._granted.get((user, True), ())
+    def user_of(self, login: str) -> str:
+        """Whose session it is that came in under this name."""
+        token = self.tokens.get(login)
+        return token.user if token is not None else login
 
-    def usable(self, user: str) -> frozenset[str]:
-        """Roles that a user may work in."""
-        return self._closure(self.roles_of(user))
+    def is_member(self, user: str) -> bool:
+        """Whether a user was granted a role; a token is no user."""
+        return user not in self.tokens and (user, True) in self._granted
 
-    def first_role(self, user: str) -> str:
-        """Where a user without a default works."""
-        usable = self.usable(user)
-        return WORKING if WORKING in usable else (sorted(self.roles_of(user)) or [PUBLIC])[0]
+    @property
+    def users(self) -> frozenset[str]:
+        """Users that were granted some role."""
+        return frozenset(member for member, is_user in self._granted if is_user)
+
+    @property
+    def administrators(self) -> frozenset[str]:
+        """Users who may do everything."""
+        return frozenset(user for user in self.users if ADMIN in self.usable(user))
+
+    def roles_of(self, login: str) -> tuple[str, ...]:
+        """Roles granted to a user, not those that these inherit; the role of a token."""
+        token = self.tokens.get(login)
+        if token is None:
+            return self._granted.get((login, True), ())
+        return (token.role,) if token.role in self.usable(token.user) else ()
+
+    def usable(self, login: str) -> frozenset[str]:
+        """Roles that a user, or a token, may work in."""
+        return self._closure(self.roles_of(login))
+
+    def first_role(self, login: str) -> str:
+        """Where a session without a default works."""
+        working = login not in self.tokens and WORKING in self.usable(login)
+        return WORKING if working else (sorted(self.roles_of(login)) or [PUBLIC])[0]
 
     def on(self, kind: str, name: str) -> tuple[Grant, ...]:
         return self.grants.get((kind, name), ())

@@ -53,13 +53,24 @@ class StoreRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyRecord:
+    """Which rows of a materialized view these roles read (none named: everybody); ``using`` is PostgreSQL's text."""
+
+    name: str
+    roles: tuple[str, ...]
+    using: str
+    permissive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class RelationRecord:
     """A stream, changelog, table or materialized view.
 
     ``kind``: ``stream``, ``changelog``, ``table`` or ``materialized_view``. ``properties``: WITH parameters as resolved
     (what LIST RELATIONS shows). ``store`` and ``entity`` are None for a materialized view. ``query``: id of the query
     that writes it, if one was made with it. ``mode``: of a materialized view, ``append`` or ``upsert`` (one row per
-    ``primary_key``; no key: a single row); ``Catalog.create_query`` fills both from the plan's sink.
+    ``primary_key``; no key: a single row); ``Catalog.create_query`` fills both from the plan's sink. ``policies`` are
+    asked while ``row_security`` is on; those of a record that was read alone are not known.
     """
 
     id: str
@@ -76,6 +87,7 @@ class RelationRecord:
     state: str = "created"
     mode: str = ""
     row_security: bool = False
+    policies: tuple[PolicyRecord, ...] = ()
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
     memo: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -210,6 +222,11 @@ class Snapshot:
         """The role that a user's session begins in: its default if it may still have it."""
         default = self.defaults.get((user, DEFAULT_ORGANIZATION), {}).get("role")
         return default if default in self.access.usable(user) else self.access.first_role(user)
+
+    def kept(self, login: str) -> Mapping[str, str]:
+        """What SET DEFAULT kept for a session; a token has its user's, but for what was set with it."""
+        own, users = ((name, DEFAULT_ORGANIZATION) for name in (login, self.access.user_of(login)))
+        return {**self.defaults.get(users, {}), **self.defaults.get(own, {})}
 
     def role_of(self, user: str, current: str) -> str:
         """The role that PostgreSQL's ``current_user`` means."""

@@ -1,6 +1,7 @@
-"""What PostgreSQL calls our roles.
+"""What PostgreSQL calls our roles, and what API tokens log in as.
 
-Owns: the one name that differs. Must not know: anything else. Start reading at ``pg_role``.
+Owns: the one name of a role that differs, and the login names of tokens.
+Must not know: anything else. Start reading at ``pg_role``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,11 @@ from pgstream.catalog.privileges import PUBLIC
 
 EVERYBODY = "pgstream_public"
 """PostgreSQL's role for our role "public": PostgreSQL keeps that word, and nobody can SET ROLE to it."""
+
+
+def login(user: str, token: str) -> str:
+    """PostgreSQL's login role of an API token. The sign needs no quoting in the URLs of drivers."""
+    return f"{user}~{token}"
 
 
 def pg_role(role: str) -> str:

@@ -1,25 +1,28 @@
 """Rows of the control database as records, and back.
 
-Owns: the JSON form of columns (``[name, type text, nullable]``). Must not know: sessions, PostgreSQL.
+Owns: the JSON form of columns (``[name, type text, nullable]``) and of policies. Must not know: sessions, PostgreSQL.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from functools import lru_cache
 
 from pgstream import types
 from pgstream.catalog import models
-from pgstream.catalog.privileges import Grant, Membership
+from pgstream.catalog.privileges import Grant, Membership, Token
 from pgstream.catalog.records import (
     ColumnRecord,
     DatabaseRecord,
     ObjectRecord,
+    PolicyRecord,
     QueryRecord,
     RelationRecord,
     SchemaRecord,
     StoreRecord,
 )
+from pgstream.catalog.roles import login
 from pgstream.names import FullName
 
 _type = lru_cache(maxsize=4096)(types.parse)
@@ -39,7 +42,7 @@ def store(row: models.StoreRow) -> StoreRecord:
     )
 
 
-def relation(row: models.RelationRow) -> RelationRecord:
+def relation(row: models.RelationRow, policies: tuple[PolicyRecord, ...] = ()) -> RelationRecord:
     return RelationRecord(
         id=row.id,
         full=FullName(row.database, row.schema, row.name),
@@ -55,9 +58,23 @@ def relation(row: models.RelationRow) -> RelationRecord:
         state=row.state,
         mode=row.mode,
         row_security=row.row_security,
+        policies=policies,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
+
+
+def policy(row: models.PolicyRow) -> PolicyRecord:
+    definition = json.loads(row.definition)
+    return PolicyRecord(row.name, tuple(definition["roles"]), definition["using"], definition["permissive"])
+
+
+def policies(found: Iterable[models.PolicyRow]) -> dict[str, tuple[PolicyRecord, ...]]:
+    """By the relation's id, each relation's by name."""
+    out: dict[str, tuple[PolicyRecord, ...]] = {}
+    for row in sorted(found, key=lambda row: row.name):
+        out[row.relation] = (*out.get(row.relation, ()), policy(row))
+    return out
 
 
 def relation_row(record: RelationRecord) -> models.RelationRow:
@@ -159,6 +176,11 @@ def object_row(record: ObjectRecord) -> models.ObjectRow:
         message=record.message,
         created_by=record.created_by,
     )
+
+
+def tokens(found: Iterable[models.ObjectRow]) -> dict[str, Token]:
+    """By the name that each logs in with."""
+    return {login(t.created_by, t.name): Token(t.created_by, t.options["token.role_name"]) for t in found}
 
 
 def defaults(found: Iterable[models.DefaultRow]) -> dict[tuple[str, str], dict[str, str]]:

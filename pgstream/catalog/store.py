@@ -42,6 +42,7 @@ from pgstream.catalog.changes import Reader
 from pgstream.catalog.crypto import Cipher, open_cipher
 from pgstream.catalog.delta import Delta, applied
 from pgstream.catalog.inventory import Inventory
+from pgstream.catalog.policies import Policies
 from pgstream.catalog.records import (
     DatabaseRecord,
     QueryEvent,
@@ -52,6 +53,7 @@ from pgstream.catalog.records import (
     StoreRecord,
 )
 from pgstream.catalog.system_copies import SystemCopies
+from pgstream.catalog.users import Users
 from pgstream.catalog.watch import CHANNEL, watch
 from pgstream.config import Config
 from pgstream.errors import DependentsExist, PgStreamError, RelayedError
@@ -102,6 +104,8 @@ class Catalog:
         self._system = SystemCopies(self._administrator)
         self.inventory = Inventory(self._change, self._reading, cipher)
         self.authority = Authority(self._change)
+        self.policies = Policies(self._change)
+        self.users = Users(self._change, self._reading)
         self.generated_password: str | None = None
         self.repaired: list[str] = []
         """What opening it had to repair, in sentences."""

@@ -67,9 +67,11 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     _check_replication(startup.parameters.get("replication"))
     _check_open(listener)
     database = startup.parameters.get("database") or defaults.database(user, listener.snapshot)
-    rule = listener.access.find(Visit(client.address, database, user, tls=client.binding is not None))
+    rule = listener.access.find(_visit(client, listener, user, database))
     keys, admission = await authenticate(client, listener, rule, user, database)
     listener.admit(client)
+    if user in listener.snapshot.access.tokens:
+        await listener.admissions.note(user)
     client.write(backend.AUTHENTICATION_OK)
     check_database(database, user, listener.snapshot)
     role = listener.snapshot.first_role(user)
@@ -83,6 +85,11 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     connection, greeting = await listener.backends.start(given)
     client.write(b"".join(greeting))
     return Greeted(user, database, rule, role, given, connection, greeting)
+
+
+def _visit(client: ClientSession, listener: Listener, login: str, database: str) -> Visit:
+    """A token may come in from where its user may."""
+    return Visit(client.address, database, listener.snapshot.access.user_of(login), tls=client.binding is not None)
 
 
 def _check_open(listener: Listener) -> None:
@@ -127,7 +134,7 @@ def check_move(client: ClientSession, listener: Listener, greeted: Greeted, data
 
     Errors: AuthorizationRefused, RelayedError.
     """
-    rule = listener.access.find(Visit(client.address, database, greeted.user, tls=client.binding is not None))
+    rule = listener.access.find(_visit(client, listener, greeted.user, database))
     if not rule.is_met_by(greeted.rule):
         raise AuthorizationRefused(
             what=f'database "{database}" asks for another proof than this session has given',

@@ -315,6 +315,29 @@ class Cursor:
         """``[QUERY WITH ( … )]``; empty when it is not there."""
         return self.properties() if self.accept("QUERY", "WITH") else {}
 
+    def names(self) -> list[Name]:
+        """One name or several, with commas between."""
+        out = [self.name()]
+        while self.accept(","):
+            out.append(self.name())
+        return out
+
+    def parenthesized(self) -> tuple[str, int]:
+        """The text between a "(" and its ")", and where it begins."""
+        self.expect("(")
+        at, depth = self.at, 1
+        while self._index < len(self._tokens):
+            kind = self._tokens[self._index].token_type
+            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+            if not depth:
+                text = self.text[at : self.at].rstrip()
+                if not text:
+                    break
+                self._index += 1
+                return text, at
+            self._index += 1
+        raise self.fault()
+
     def rest(self) -> tuple[str, int]:
         """The text up to the end, without a semicolon, and where it begins."""
         at, last = self.at, self._tokens[-1] if self._tokens else None

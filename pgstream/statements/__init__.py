@@ -57,7 +57,16 @@ from pgstream.statements.integrations import (
     ListMetricsIntegrations,
     ListSecurityIntegrations,
 )
+from pgstream.statements.invitations import (
+    AcceptInvitation,
+    InviteUser,
+    ListMyInvitations,
+    ListPendingInvitations,
+    RejectInvitation,
+    RevokeInvitation,
+)
 from pgstream.statements.organizations import ListOrganizations, UseOrganization
+from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy, ListPolicies
 from pgstream.statements.queries import DescribeQuery, ListQueries, RestartQuery, TerminateQuery
 from pgstream.statements.query_details import DescribeQueryEvents, DescribeQueryMetrics, DescribeQueryState
 from pgstream.statements.regions import ListRegions
@@ -85,7 +94,6 @@ from pgstream.statements.relations import (
 from pgstream.statements.roles import (
     CreateRole,
     DescribeRole,
-    DescribeUser,
     DropRole,
     GrantRole,
     ListRoles,
@@ -123,13 +131,18 @@ from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable, DescribeTable, DescribeTableColumns, ListTables
 from pgstream.statements.tokens import AlterApiToken, CreateApiToken, DropApiToken, ListApiTokens
 from pgstream.statements.use import UseComputePool, UseDatabase, UseSchema, UseStore
+from pgstream.statements.users import AlterUser, DescribeUser, DropUser, ListUsers
 
 # Every statement, sorted by its words.
 STATEMENTS: tuple[type[Statement], ...] = (
+    AcceptInvitation,
     AlterOwner,
     AlterApiToken,
+    AlterRowSecurity,
+    AlterPolicy,
     AlterRelation,
     AlterSecurityIntegration,
+    AlterUser,
     BeginApplication,
     CanI,
     CloseCursor,
@@ -148,6 +161,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateIndex,
     CreateMaterializedViewAs,
     CreateMetricsIntegration,
+    CreatePolicy,
     CreateRole,
     CreateSchema,
     CreateSchemaRegistry,
@@ -201,6 +215,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropIndex,
     DropMaterializedView,
     DropMetricsIntegration,
+    DropPolicy,
     DropRelation,
     DropRole,
     DropSchema,
@@ -210,6 +225,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropStore,
     DropStream,
     DropTable,
+    DropUser,
     DropView,
     FetchCursor,
     GenerateStreamDdl,
@@ -218,6 +234,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     GrantRole,
     InsertInto,
     InsertIntoEntity,
+    InviteUser,
     ListApiTokens,
     ListChangelogs,
     ListComputePools,
@@ -230,7 +247,10 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListIndexes,
     ListMaterializedViews,
     ListMetricsIntegrations,
+    ListMyInvitations,
     ListOrganizations,
+    ListPendingInvitations,
+    ListPolicies,
     ListQueries,
     ListRegions,
     ListRelations,
@@ -243,10 +263,13 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListStreams,
     ListTables,
     ListUserRoles,
+    ListUsers,
     MoveCursor,
     PrintEntity,
+    RejectInvitation,
     RestartQuery,
     RevokePrivileges,
+    RevokeInvitation,
     RevokeRole,
     SelectStream,
     SetDefault,
@@ -271,11 +294,11 @@ STATEMENTS: tuple[type[Statement], ...] = (
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (AlterOwner, AlterRelation, CloseCursor, CopyStream, CreateFunction, CreateIndex,
-                 CreateMaterializedViewAs, CreateTable, DeclareCursor, DropFunction, DropIndex, DropMaterializedView,
-                 DropTable, DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor,
-                 RevokePrivileges, RevokeRole, SelectStream, TruncateRelation,
-                 *UPDATES.values(), *_AS.values())  # fmt: skip
+_SHARED_WORDS = (AlterOwner, AlterPolicy, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor, CopyStream,
+                 CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable, DeclareCursor,
+                 DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable, DropView, FetchCursor,
+                 GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, RevokePrivileges, RevokeRole,
+                 SelectStream, TruncateRelation, *UPDATES.values(), *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",
@@ -323,6 +346,8 @@ def _by_words(words: tuple[str, ...], text: str) -> type[Statement] | None:
             return None  # PostgreSQL's, of a table of that name
         if found.words[:2] == ("DESCRIBE", "QUERY") and _A_QUERY.match(text):
             return DescribeQuery
+        if found is RevokeInvitation and words[2:3] == ("FROM",):
+            return None  # PostgreSQL's, of a role of that name
         # A longer name of a planned statement wins: DESCRIBE QUERY STATE q, DESCRIBE SCHEMA s.
         return later.Later if later.find(words) is not None and not _longer(found, words) else found
     return None

@@ -6,12 +6,11 @@ the server what to begin it with. Manual: "SET DEFAULT".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream.catalog import kinds
-from pgstream.catalog.records import DEFAULT_ORGANIZATION, Snapshot
+from pgstream.catalog.records import Snapshot
 from pgstream.errors import UndefinedObject
 from pgstream.names import Name, QName, quote
 from pgstream.sql.cursor import Cursor
@@ -96,7 +95,7 @@ def role(ctx: Context, name: Name) -> str:
 
 def begin(user: str, database: str, role: str, snapshot: Snapshot) -> Session:
     """The context that a user's session begins with. A default that is gone, or hidden from the role, is as none."""
-    kept, seen = _kept(snapshot, user), snapshot.seen_by(role)
+    kept, seen = snapshot.kept(user), snapshot.seen_by(role)
     session = Session(user=user, database=database, role=role)
     if (store := kept.get("store")) in seen.stores:
         session.store = store
@@ -109,16 +108,12 @@ def begin(user: str, database: str, role: str, snapshot: Snapshot) -> Session:
 def search_path(user: str, database: str, snapshot: Snapshot) -> str | None:
     """What PostgreSQL's search path begins as: the default schema, if it is one of this database."""
     for (of, schema), _ in snapshot.schemas.items():
-        if of == database and str(QName((of, schema))) == _kept(snapshot, user).get("schema"):
+        if of == database and str(QName((of, schema))) == snapshot.kept(user).get("schema"):
             return quote(schema)
     return None
 
 
 def database(user: str, snapshot: Snapshot) -> str:
     """Where a client goes that names no database: the default one, or, as with PostgreSQL, that of the user's name."""
-    kept = _kept(snapshot, user).get("database", user)
+    kept = snapshot.kept(user).get("database", user)
     return kept if kept in snapshot.databases else user
-
-
-def _kept(snapshot: Snapshot, user: str) -> Mapping[str, str]:
-    return snapshot.defaults.get((user, DEFAULT_ORGANIZATION), {})

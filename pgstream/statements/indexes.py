@@ -27,7 +27,7 @@ from pgstream.statements.answers import ddl, done, exists
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.relations import DropRelation, ListRelations
 
-_ODD = re.compile(r"\be'|\bu&|\$|--|/\*", re.I)
+ODD = re.compile(r"\be'|\bu&|\$|--|/\*", re.I)
 _WHOLE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 _OWN = re.compile(r"\bpg_catalog\s*\.", re.I)
 _NUMBER = re.compile(r"(?<![\w.])\d+\.\d*|(?<![\w.])\.\d+")
@@ -111,7 +111,7 @@ class CreateIndex(Statement):
 
 def _check(definition: str, at: int) -> None:
     """Refuse what could call a function of a client's. Read as PostgreSQL reads it, or not at all."""
-    if odd := _ODD.search(definition):
+    if odd := ODD.search(definition):
         what = f"{odd[0].strip()} in an index of a materialized view"
         raise NotSupported(what=what, at=at + odd.start(), hint="Write it as a plain string, without comments.")
     # Of the same length, so that positions stay.

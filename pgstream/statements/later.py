@@ -15,18 +15,15 @@ from pgstream.statements.base import Statement
 from pgstream.statements.heading import newer
 
 _MADE = ("ORGANIZATION",)
-_LISTED = ("INVITATIONS", "MY INVITATIONS", "PENDING INVITATIONS", "USERS")
 _DESCRIBED = ("ORGANIZATION",)
-_REST = """ACCEPT INVITATION · ALTER CHANGELOG · ALTER QUERY · ALTER RELATION
-ALTER STREAM · GENERATE COLUMNS · GENERATE TEMPLATE
-INVITE USER · REJECT INVITATION · REVOKE INVITATION"""
+_REST = """ALTER CHANGELOG · ALTER QUERY · ALTER RELATION
+ALTER STREAM · GENERATE COLUMNS · GENERATE TEMPLATE"""
 
 LATER: frozenset[tuple[str, ...]] = frozenset(
     tuple(name.split())
     for name in (
         *(f"CREATE {m}" for m in _MADE),
         *(f"DROP {m}" for m in _MADE if m != "ORGANIZATION"),
-        *(f"LIST {m}" for m in _LISTED),
         *(f"DESCRIBE {m}" for m in _DESCRIBED),
         *(name.strip() for line in _REST.split("\n") for name in line.split("·")),
     )

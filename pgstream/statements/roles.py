@@ -1,9 +1,9 @@
-"""Everything about ROLE: CREATE, DROP, LIST, DESCRIBE, USE; DESCRIBE USER, and GRANT and REVOKE of roles.
+"""Everything about ROLE: CREATE, DROP, LIST, DESCRIBE, USE; GRANT and REVOKE of roles.
 
 Owns: the grammar and the answers. ``grants.py`` has privileges and ownership.
 Must not know: PostgreSQL's roles behind ours (``catalog.authority``).
 Manual: "CREATE ROLE", "DROP ROLE", "DESCRIBE ROLE", "LIST ROLES", "LIST USER ROLES", "GRANT ROLE", "REVOKE ROLE",
-"DESCRIBE USER", "USE".
+"USE".
 """
 
 from __future__ import annotations
@@ -26,14 +26,7 @@ from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
 
 GRANT_ROW = (Column("Type"), Column("Command"), Column("Summary"))
-_KEPT = frozenset({"none", "current_user", "session_user", "current_role", "user", "pgstream_worker"})
-
-
-def name_list(c: Cursor) -> tuple[Name, ...]:
-    out = [c.name()]
-    while c.accept(","):
-        out.append(c.name())
-    return tuple(out)
+KEPT = frozenset({"none", "current_user", "session_user", "current_role", "user", "pgstream_worker"})
 
 
 def known(ctx: Context, role: Name) -> str:
@@ -55,8 +48,8 @@ def user(c: Cursor) -> Name:
 
 def known_user(ctx: Context, name: Name) -> str:
     snapshot = ctx.catalog.snapshot
-    known = (DEFAULT_ORGANIZATION, "user", name.text) in snapshot.objects or snapshot.access.roles_of(name.text)
-    if not known and name.text != ctx.session.user:
+    known = (DEFAULT_ORGANIZATION, "user", name.text) in snapshot.objects or snapshot.access.is_member(name.text)
+    if not known:
         raise kinds.missing("user", name.text, name.at)
     return name.text
 
@@ -103,7 +96,7 @@ class CreateRole(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         name = self.name.text
-        if name in _KEPT or name.startswith(("pg_", "pgstream_")):
+        if name in KEPT or name.startswith(("pg_", "pgstream_")):
             raise ReservedName(kind="role", name=name, at=self.name.at)
         if (DEFAULT_ORGANIZATION, "role", name) in ctx.catalog.snapshot.objects:
             if not self.if_not_exists:
@@ -248,43 +241,6 @@ class DescribeRole(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeUser(Statement):
-    """DESCRIBE USER 'user';
-
-    The roles of a user, one a row. Your own, or with MANAGE_MEMBERS anybody's.
-    """
-
-    words: ClassVar = ("DESCRIBE", "USER")
-    columns: ClassVar = (
-        Column("Role Name"), Column("Granted By"), Column("Inherited", types.BOOLEAN),
-        Column("Updated At", types.TIMESTAMP_LTZ), Column("Created At", types.TIMESTAMP_LTZ),
-    )  # fmt: skip
-
-    name: Name
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        c.expect(*cls.words)
-        name = user(c)
-        c.end()
-        return cls(name)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return () if self.name.text == ctx.session.user else (Need("manage_members"),)
-
-    async def execute(self, ctx: Context) -> Result:
-        name, rules = known_user(ctx, self.name), ctx.catalog.snapshot.access
-        direct = {m.role: m for m in rules.memberships if m.is_user and m.member == name}
-        usable = rules.usable(name)
-        via = {m.role: m for m in rules.memberships if not m.is_user and m.member in usable}
-        lines = []
-        for role in sorted(usable):
-            m = direct.get(role) or via.get(role) or Membership(role, name)
-            lines.append((role, m.grantor, role not in direct, m.granted_at, m.granted_at))
-        return listing(self.columns, lines)
-
-
-@dataclass(frozen=True, slots=True)
 class UseRole(Statement):
     """USE ROLE role_name;
 
@@ -336,12 +292,12 @@ class GrantRole(Statement):
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
-        roles = name_list(c)
+        roles = tuple(c.names())
         c.expect(cls.to)
         is_user = c.accept("USER")
         if not is_user:
             c.expect("ROLE")
-        members = (user(c),) if is_user else name_list(c)
+        members = (user(c),) if is_user else tuple(c.names())
         c.end()
         return cls(roles, members, is_user)
 

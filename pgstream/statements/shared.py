@@ -29,6 +29,7 @@ from pgstream.statements.functions import CreateFunction, DropFunction, is_named
 from pgstream.statements.grants import AlterOwner, GrantOwnership, GrantPrivileges, RevokePrivileges
 from pgstream.statements.indexes import CreateIndex, DropIndex
 from pgstream.statements.insert import InsertInto
+from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
 from pgstream.statements.roles import GrantRole, RevokeRole
 from pgstream.statements.schema_registries import UpdateSchemaRegistry
@@ -37,6 +38,7 @@ from pgstream.statements.select import SelectStream
 from pgstream.statements.stores import UpdateStore
 from pgstream.statements.system_tables import SystemTableWithStream
 from pgstream.statements.tables import CreateTable
+from pgstream.statements.users import AlterUser
 
 Words = tuple[str, ...]
 Decide = Callable[[str, Words, Snapshot, Session], type[Statement] | None]
@@ -59,11 +61,15 @@ _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
 _GRANTED = re.compile(rf"\bON\s+(?:TABLE\s+)?({_NAME})", re.I)
+_PASSWORD = re.compile(rf"\s*ALTER\s+(?:USER|ROLE)\s+(?:{_PART}|'')\s+(?:WITH\s+)?(?:ENCRYPTED\s+)?PASSWORD\s+'", re.I)
+_ROW_SECURITY = re.compile(r"\bROW\s+LEVEL\s+SECURITY\b", re.I)
 _OWNER = re.compile(r"\bOWNER\s+TO\b", re.I)
 _OURS_ALTERED = ("RELATION", "STREAM", "CHANGELOG", "DATABASE", "SCHEMA", "STORE", "SCHEMA_REGISTRY", "SECRET", "QUERY",
                  "COMPUTE_POOL", "DESCRIPTOR_SOURCE", "FUNCTION_SOURCE", "ROLE")  # fmt: skip
 _DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW|INDEX)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
-_ALTERED = re.compile(rf"\s*ALTER\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
+_ALTERED = re.compile(
+    rf"\s*ALTER\s+(?:TABLE|VIEW|RELATION|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?({_NAME})", re.I
+)
 _DESCRIPTION = re.compile(r"\bSET\s+description\s*=", re.I)
 # TRUNCATE relation, with nothing or these words after it, empties PostgreSQL's table of that name.
 _TRUNCATED = re.compile(rf"\s*TRUNCATE\s+RELATION\s+(?!(?:CASCADE|RESTRICT|RESTART|CONTINUE)\b)(?={_PART})", re.I)
@@ -168,9 +174,9 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
     if "FUNCTION" in kinds:
         return CreateFunction if _OURS_WITH.search(text) else None
     if "INDEX" in kinds:
-        on = _ON.search(_LITERAL.sub("''", text))
-        found = _relation(on[1], snapshot, session) if on is not None else None
-        return CreateIndex if found is not None else None
+        return CreateIndex if _on_ours(text, snapshot, session) else None
+    if kinds[:1] == ("POLICY",):
+        return CreatePolicy if _on_ours(text, snapshot, session) else None
     if kinds[:2] == ("MATERIALIZED", "VIEW"):
         ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session)
         return CreateMaterializedViewAs if ours else None
@@ -179,10 +185,18 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
     return None
 
 
+def _on_ours(text: str, snapshot: Snapshot, session: Session) -> bool:
+    """Whether ON is followed by a relation of the catalogue."""
+    on = _ON.search(_LITERAL.sub("''", text))
+    return on is not None and _relation(on[1], snapshot, session) is not None
+
+
 def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if words[1:2] == ("FUNCTION",):
         named = _DROPPED_FUNCTION.match(_LITERAL.sub(" ", text))
         return DropFunction if named is not None and is_named(_parts(named[1])[-1], snapshot) else None
+    if words[1:2] == ("POLICY",):
+        return DropPolicy if _on_ours(text, snapshot, session) else None
     if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",), ("INDEX",)):
         return None
     dropped = _DROPPED.match(_LITERAL.sub(" ", text))
@@ -212,12 +226,19 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     own.
     """
     plain = _LITERAL.sub("''", text)
+    if words[1:2] in (("USER",), ("ROLE",)):
+        return AlterUser if _PASSWORD.match(plain) else AlterOwner if _OWNER.search(plain) else None
+    if words[1:2] == ("POLICY",):
+        return AlterPolicy if _on_ours(text, snapshot, session) else None
+    altered = _ALTERED.match(plain)
+    known = altered is not None and _relation(altered[1], snapshot, session) is not None
+    if _ROW_SECURITY.search(plain) and (known or words[1:2] == ("RELATION",)):
+        return AlterRowSecurity
     found = AlterOwner if _OWNER.search(plain) else AlterRelation if _DESCRIPTION.search(plain) else None
     ours = _OURS_ALTERED if found is AlterOwner else _OURS_ALTERED[:3]
     if found is None or (words[1:2] and words[1] in ours):
         return found
-    altered = _ALTERED.match(plain)
-    return found if altered is not None and _relation(altered[1], snapshot, session) is not None else None
+    return found if known else None
 
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -235,7 +256,9 @@ UPDATES: dict[str, type[Statement]] = {
 
 # First word → who decides. A word that is not here, and begins no statement of ours, is PostgreSQL's.
 SHARED: dict[str, Decide] = {
-    # SET description is no form of PostgreSQL's ALTER.
+    # SET description is no form of PostgreSQL's ALTER. A password is a user's, which no working role may change.
+    # Row-level security of materialized views is ours, that of PostgreSQL's own tables PostgreSQL's; CREATE and DROP of
+    # policies likewise.
     "ALTER": _alter,
     # Ours when it creates something in a store, or reads a stream; CREATE DATABASE and SCHEMA are always ours
     # (``STATEMENTS``). Tables, views of both kinds, indexes and functions of PostgreSQL's own are PostgreSQL's.

@@ -1,7 +1,9 @@
 """Everything about API_TOKEN: CREATE, ALTER … RENEW TOKEN, DROP, LIST.
 
-Owns: making a token and showing it once; the catalogue keeps its SHA-256 only, so nobody can read it again.
-Must not know: who accepts tokens. Manual: "CREATE API_TOKEN", "ALTER API_TOKEN", "DROP API_TOKEN", "LIST API_TOKENS".
+Owns: making a token and showing it once. Nobody can read it again: PostgreSQL keeps a SCRAM verifier of it, as of a
+password, under the name that the token logs in with (``catalog.roles.login``).
+Must not know: how that login role is made (``catalog.users``).
+Manual: "CREATE API_TOKEN", "ALTER API_TOKEN", "DROP API_TOKEN", "LIST API_TOKENS".
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from typing import Any, ClassVar, Self
 from pgstream import types
 from pgstream.catalog import kinds
 from pgstream.catalog.records import ObjectRecord
+from pgstream.catalog.roles import login
+from pgstream.errors import InsufficientPrivilege, InvalidOption, NameTooLong
 from pgstream.names import Name
-from pgstream.sql.cursor import Cursor
+from pgstream.sql.cursor import MAX_NAME_BYTES, Cursor
 from pgstream.statements import places
 from pgstream.statements.answers import ddl
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
@@ -33,6 +37,7 @@ OPTIONS = OptionTable(
     ),
 )  # fmt: skip
 _OWN = "a user's tokens are the user's own, whatever role the session has"
+_LONGEST_DAYS = 36500
 # Five columns, the fifth being the token: the manual's order, without a Path.
 TOKEN_ROW = (*DDL_ROW[:4], Column("Token"))
 
@@ -56,7 +61,10 @@ class CreateApiToken(Create):
     """CREATE API_TOKEN [IF NOT EXISTS] token_name
     WITH ( 'token.role_name' = role_name [, 'token.expires_in_days' = n] );
 
-    Make a token that acts with a role's privileges. Token shows it this once; it cannot be read again.
+    Make a token that acts with a role's privileges. Token shows it this once; it cannot be read again. Any client logs
+    in with it: the user name is yours and the token's with ``~`` between (``ann~ci``), the password is the token. Its
+    sessions work in the token's role, for as long as you may work in it yourself, until it expires: after 90 days,
+    unless said otherwise.
     """
 
     kind: ClassVar[str] = "api_token"
@@ -66,6 +74,7 @@ class CreateApiToken(Create):
     columns: ClassVar[tuple[Column, ...]] = TOKEN_ROW
 
     async def execute(self, ctx: Context) -> Result:
+        _check_user(ctx)
         if self.found(ctx):
             if not self.if_not_exists:
                 raise kinds.duplicate(self.kind, self.label, self.name.at)
@@ -73,19 +82,33 @@ class CreateApiToken(Create):
             ctx.notice(f"{sentence}, skipping")
             return Result(self.tag, self.columns, [[self.kind, self.label, "CREATE", sentence, None]])
         record, _ = await self.record(ctx)
-        role = record.options["token.role_name"]
+        self._check(ctx, record)
+        record, _, token = new_token(record, int(record.options["token.expires_in_days"]))
+        await ctx.catalog.users.create_token(record, token, _end(record), at=self.name.at)
+        name = login(record.created_by, record.name)
+        ctx.notice(f'the token logs in as user "{name}", with itself as the password')
+        return Result(self.tag, self.columns, [[*ddl(self.kind, self.label, "CREATE", [])[:4], token]])
+
+    def _check(self, ctx: Context, record: ObjectRecord) -> None:
+        role, days = record.options["token.role_name"], int(record.options["token.expires_in_days"])
         if role not in ctx.catalog.snapshot.access.usable(ctx.session.user):
             raise kinds.missing("role", role, self.given["token.role_name"].value_at)
-        record, kept, token = new_token(record, int(record.options["token.expires_in_days"]))
-        await ctx.catalog.inventory.create(record, kept, at=self.name.at)
-        return Result(self.tag, self.columns, [[*ddl(self.kind, self.label, "CREATE", [])[:4], token]])
+        if days > _LONGEST_DAYS:
+            raise InvalidOption(
+                what=f"invalid value '{days}' for parameter \"token.expires_in_days\"",
+                at=self.given["token.expires_in_days"].value_at, hint=f"Use at most {_LONGEST_DAYS}.",
+            )  # fmt: skip
+        name = login(record.created_by, record.name)
+        if len(name.encode()) > MAX_NAME_BYTES:
+            raise NameTooLong(name=name, at=self.name.at, hint="A token logs in under its user's name, ~ and its own.")
 
 
 @dataclass(frozen=True, slots=True)
 class AlterApiToken(OfKind):
     """ALTER API_TOKEN token_name RENEW TOKEN;
 
-    Replace a token by a new one with a new life. Whoever holds the old one is locked out.
+    Replace a token by a new one with a new life. Whoever holds the old one is locked out, in the middle of a session
+    too.
     """
 
     kind: ClassVar[str] = "api_token"
@@ -105,10 +128,9 @@ class AlterApiToken(OfKind):
         return cls(name)
 
     async def execute(self, ctx: Context) -> Result:
-        record = places.object(ctx, self.kind, self.name)
-        _check_owner(ctx, record, self.name)
-        record, kept, token = new_token(record, int(record.options["token.expires_in_days"]))
-        await ctx.catalog.inventory.update(record, kept, at=self.name.at)
+        record = _own(ctx, self.name)
+        record, _, token = new_token(record, int(record.options["token.expires_in_days"]))
+        await ctx.catalog.users.renew_token(record, token, _end(record), at=self.name.at)
         summary = f"api_token {self.label} was successfully refreshed"
         return Result(self.tag, self.columns, [[self.kind, self.label, "ALTER", summary, token]])
 
@@ -116,28 +138,48 @@ class AlterApiToken(OfKind):
 class DropApiToken(Drop):
     """DROP API_TOKEN [IF EXISTS] token_name;
 
-    End a token. Only the user who made it may.
+    End a token, and the sessions that came in with it. Only the user who made it may.
     """
 
     kind: ClassVar[str] = "api_token"
     free: ClassVar[str] = _OWN
     needs = Statement.needs
 
+    def found(self, ctx: Context) -> bool:
+        record = places.find(ctx, self.kind, self.label)
+        return record is not None and record.created_by == ctx.session.user
+
     async def drop(self, ctx: Context) -> None:
-        record = places.object(ctx, self.kind, self.name)
-        _check_owner(ctx, record, self.name)
-        await ctx.catalog.inventory.drop(record.key, at=self.name.at)
+        await ctx.catalog.users.drop_token(_own(ctx, self.name), at=self.name.at)
 
 
-def _check_owner(ctx: Context, record: ObjectRecord, name: Name) -> None:
+def _check_user(ctx: Context) -> None:
+    """A token that is let out of hand must not make others, which would outlive it."""
+    if ctx.session.user in ctx.catalog.snapshot.access.tokens:
+        raise InsufficientPrivilege(
+            kind="user", name=ctx.session.user, detail="Tokens cannot make tokens.", hint="Log in as the user."
+        )
+
+
+def _own(ctx: Context, name: Name) -> ObjectRecord:
+    """The token of that name, of this user: others' do not exist."""
+    record = places.object(ctx, "api_token", name)
     if record.created_by != ctx.session.user:
         raise kinds.missing("api_token", record.name, name.at)
+    return record
+
+
+def _end(record: ObjectRecord) -> dt.datetime:
+    end = moment(record, "expires_at")
+    assert end is not None  # new_token wrote it
+    return end
 
 
 class ListApiTokens(List):
     """LIST API_TOKENS;
 
-    The current user's tokens, one a row.
+    The current user's tokens, one a row. Last Used is right to the minute; User, which the token logs in as, and Role
+    are additions of ours.
     """
 
     kind: ClassVar[str] = "api_token"
@@ -145,12 +187,14 @@ class ListApiTokens(List):
     needs = Statement.needs
     columns: ClassVar[tuple[Column, ...]] = (
         Column("Name"), Column("Last Used", types.TIMESTAMP_LTZ), Column("Created At", types.TIMESTAMP_LTZ),
-        Column("Expires At", types.TIMESTAMP_LTZ),
+        Column("Expires At", types.TIMESTAMP_LTZ), Column("User"), Column("Role"),
     )  # fmt: skip
 
     async def lines(self, ctx: Context) -> list[Sequence[Any]]:
+        uses = await ctx.catalog.users.token_uses()
+        mine = [t for t in places.objects(ctx, self.kind) if t.created_by == ctx.session.user]
         return [
-            (t.name, moment(t, "used_at"), moment(t, "issued_at"), moment(t, "expires_at"))
-            for t in places.objects(ctx, self.kind)
-            if t.created_by == ctx.session.user
+            (t.name, uses.get(name), moment(t, "issued_at"), _end(t), name, t.options["token.role_name"])
+            for t in mine
+            for name in (login(t.created_by, t.name),)
         ]

@@ -14,7 +14,7 @@ import pytest
 
 from pgstream import types
 from pgstream.catalog.privileges import Membership
-from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
+from pgstream.catalog.records import ColumnRecord, ObjectRecord, QueryRecord, RelationRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
@@ -54,7 +54,7 @@ class House:
         self.listener = Listener(self.config)
         self.listener.begin(
             catalog=self.catalog, engine=NoEngine(), language=Language.ours(),  # type: ignore[arg-type]
-            address=Address(postgres.host, postgres.port), admissions=Admissions(postgres.url("postgres")),
+            address=Address(postgres.host, postgres.port), admissions=Admissions(self.catalog.control_url),
         )  # fmt: skip
         _, self.port = await self.listener.open()
         self._ready.set()
@@ -71,9 +71,8 @@ class House:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def connect(self, user: str = "admin", database: str = "main", **options: Any) -> psycopg.Connection[Any]:
-        return psycopg.connect(
-            host="127.0.0.1", port=self.port, user=user, password=PASSWORD, dbname=database, autocommit=True, **options
-        )
+        given = {"password": PASSWORD, "dbname": database, "autocommit": True, **options}
+        return psycopg.connect(host="127.0.0.1", port=self.port, user=user, **given)
 
     def superuser(self, sql: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         with psycopg.connect(self.postgres.url(database), autocommit=True) as conn:
@@ -83,6 +82,7 @@ class House:
     def user(self, name: str, *roles: str) -> str:
         """A user with roles, as an invitation would make it."""
         self.superuser(f"CREATE ROLE {name} LOGIN NOINHERIT PASSWORD '{PASSWORD}'")
+        self.run(self.catalog.inventory.create(ObjectRecord("user", name, created_by="admin", state="active")))
         self.run(self.catalog.authority.grant_roles([Membership(r, name, is_user=True) for r in roles]))
         return name
 

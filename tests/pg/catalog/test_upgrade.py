@@ -59,7 +59,7 @@ async def test_a_users_view_over_it_is_not_dropped(before, catalog: Catalog, reo
 
 # What the version before roles had: PostgreSQL's roles without our rows, and a user who inherits and owns.
 _CATALOG_BEFORE_ROLES = """
-DROP TABLE memberships, grants, policies, changes, system_copies, query_events;
+DROP TABLE memberships, grants, policies, changes, system_copies, query_events, token_uses;
 DROP FUNCTION log_change CASCADE;
 ALTER TABLE relations DROP COLUMN row_security;
 DELETE FROM meta WHERE key IN ('first_roles', 'first_user');

@@ -411,7 +411,7 @@ def test_secrets_are_told_to_nobody(house, capfd):
             said = caught.value.diag
             assert SECRET not in f"{said.message_primary} {said.message_detail} {said.message_hint}"
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            conn.execute(f"ALTER ROLE mallory PASSWORD '{SECRET}'")
+            conn.execute(f"ALTER ROLE pgstream PASSWORD '{SECRET}'")
     logged = (house.config.data_dir / "postgres.log").read_text()
     said = capfd.readouterr()
     assert SECRET not in logged + said.out + said.err and house.PASSWORD not in logged + said.out + said.err

@@ -1,0 +1,192 @@
+"""Row-level security of materialized views: PostgreSQL's policies, as the catalogue has them.
+
+Owns: the rows of policies, and the comparison with what PostgreSQL has. The worker owns a view's table, and PostgreSQL
+asks no owner, so a view's query is never held up; the view's own role sees all rows by a policy of ours.
+Must not know: who may make a policy. What is inside USING was checked by its statement; it is read as the worker, who
+may do nothing but keep views. Start reading at ``Policies``; ``heal`` runs at each start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from pgstream.catalog import models, relations, rows
+from pgstream.catalog.postgres import WORKER, Connection, relayed, run
+from pgstream.catalog.records import PolicyRecord, RelationRecord
+from pgstream.catalog.roles import pg_role
+from pgstream.errors import DuplicateObject, PgStreamError, UndefinedObject
+from pgstream.names import FullName
+from pgstream.names import quote_always as q
+
+if TYPE_CHECKING:
+    from pgstream.catalog.store import Change
+
+OWNERS = "pgstream_owner"
+"""The policy by which a view's own role sees all rows."""
+_STATE = """
+SELECT c.relrowsecurity, p.polname, p.polpermissive, p.polcmd::text, pg_get_expr(p.polqual, p.polrelid),
+    (SELECT array_agg(pg_get_userbyid(r) ORDER BY r) FROM unnest(p.polroles) r)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_policy p ON p.polrelid = c.oid
+WHERE n.nspname = %s AND c.relname = %s ORDER BY p.polname"""
+_TOUCHED = f"""
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relowner = '{WORKER}'::regrole AND c.relkind = 'r'
+    AND (c.relrowsecurity OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Changes them; ``change`` is the catalogue's transaction."""
+
+    change: Callable[[], AbstractAsyncContextManager[Change]]
+
+    async def create(self, full: FullName, policy: PolicyRecord, at: int | None, using_at: int | None) -> None:
+        async with self.change() as change:
+            row = await relations.find(change.session, full)
+            if await change.session.get(models.PolicyRow, (row.id, policy.name)) is not None:
+                raise DuplicateObject(kind="policy", name=policy.name, at=at)
+            change.session.add(_row(row.id, policy))
+            await settle(change, row, using_at)
+
+    async def alter(
+        self, full: FullName, name: str, policy: PolicyRecord, at: int | None, using_at: int | None
+    ) -> None:
+        """``policy`` may have another name."""
+        async with self.change() as change:
+            row = await relations.find(change.session, full)
+            await change.session.delete(await _find(change.session, row.id, name, at))
+            await change.session.flush()
+            if await change.session.get(models.PolicyRow, (row.id, policy.name)) is not None:
+                raise DuplicateObject(kind="policy", name=policy.name, at=at)
+            change.session.add(_row(row.id, policy))
+            await settle(change, row, using_at)
+
+    async def drop(self, full: FullName, name: str, at: int | None) -> None:
+        async with self.change() as change:
+            row = await relations.find(change.session, full)
+            await change.session.delete(await _find(change.session, row.id, name, at))
+            await settle(change, row)
+
+    async def switch(self, full: FullName, on: bool) -> None:
+        """Ask the policies of a view, or none."""
+        async with self.change() as change:
+            row = await relations.find(change.session, full)
+            row.row_security = on
+            await settle(change, row)
+
+
+async def _find(session: AsyncSession, relation: str, name: str, at: int | None) -> models.PolicyRow:
+    found = await session.get(models.PolicyRow, (relation, name))
+    if found is None:
+        raise UndefinedObject(kind="policy", name=name, at=at, hint="LIST POLICIES shows those you can see.")
+    return found
+
+
+def _row(relation: str, policy: PolicyRecord) -> models.PolicyRow:
+    definition = {"roles": policy.roles, "using": policy.using, "permissive": policy.permissive}
+    return models.PolicyRow(relation=relation, name=policy.name, definition=json.dumps(definition))
+
+
+async def settle(change: Change, row: models.RelationRow, at: int | None = None) -> None:
+    """Bring PostgreSQL's policies of a view to the rows as they are now; committed after the catalogue.
+
+    ``at``: where the expression stood that PostgreSQL may find a fault in.
+    """
+    row.updated_at = func.now()  # the log of changes has the relation
+    await change.session.flush()
+    await change.session.refresh(row)
+    kept = await change.session.scalars(select(models.PolicyRow).where(models.PolicyRow.relation == row.id))
+    record = rows.relation(row, tuple(map(rows.policy, kept)))
+    try:
+        await _apply(await change.dropping(record.full.database), record)
+    except psycopg.Error as e:
+        raise _faulty(e, at) from None
+
+
+def _faulty(e: psycopg.Error, at: int | None) -> PgStreamError:
+    error = relayed(e)
+    error.at = at
+    if error.sqlstate in ("42P01", "42883"):
+        error.hint = error.hint or "Write the schema before the name of a table or function that is not PostgreSQL's."
+    return error
+
+
+async def uses(session: AsyncSession, role: str) -> list[str]:
+    """Policies that are for a role."""
+    found = await session.scalars(select(models.PolicyRow))
+    return [f"policy {p.name}" for p in found if role in rows.policy(p).roles]
+
+
+def _wanted(record: RelationRecord) -> list[str]:
+    on = _on(record)
+    switch = "ENABLE" if record.row_security else "DISABLE"
+    policies = record.policies
+    if record.row_security:
+        policies = (*policies, PolicyRecord(OWNERS, (record.owner,), "true"))
+    return [f"ALTER TABLE {on} {switch} ROW LEVEL SECURITY", *(_create(on, p) for p in policies)]
+
+
+def _on(record: RelationRecord) -> str:
+    return f"{q(record.full.schema)}.{q(record.full.name)}"
+
+
+def _create(on: str, p: PolicyRecord) -> str:
+    kind = "PERMISSIVE" if p.permissive else "RESTRICTIVE"
+    to = ", ".join(q(pg_role(role)) for role in p.roles) or "PUBLIC"
+    return f"CREATE POLICY {q(p.name)} ON {on} AS {kind} FOR SELECT TO {to} USING ({p.using})"
+
+
+async def _state(conn: Connection, record: RelationRecord) -> list[tuple[Any, ...]]:
+    """What PostgreSQL has, comparable."""
+    return await (await conn.execute(_STATE.encode(), [record.full.schema, record.full.name])).fetchall()
+
+
+async def _apply(conn: Connection, record: RelationRecord) -> None:
+    """Make them all anew, inside the caller's transaction."""
+    await run(conn, f"SET LOCAL ROLE {WORKER}")
+    for _, name, *_rest in await _state(conn, record):
+        if name is not None:
+            await run(conn, f"DROP POLICY {q(name)} ON {_on(record)}")
+    for statement in _wanted(record):
+        # Part of it is the client's text: the extended protocol takes a single statement.
+        await conn.execute(statement.encode(), binary=True)
+    await run(conn, "RESET ROLE")
+
+
+async def heal(conn: Connection, views: Iterable[RelationRecord]) -> list[str]:
+    """Bring a database's policies to the records, after one read if there are none. Says what it did."""
+    touched = set(await (await conn.execute(_TOUCHED.encode())).fetchall())
+    done: list[str] = []
+    for view in views:
+        if view.kind != "materialized_view":
+            continue
+        if view.row_security or view.policies or (view.full.schema, view.full.name) in touched:
+            done += await _heal(conn, view)
+    return done
+
+
+async def _heal(conn: Connection, view: RelationRecord) -> list[str]:
+    """An expression reads the same after PostgreSQL has read it again, so all are made anew and then compared."""
+    done = [f"policies of {view.full} made again"]
+    before = await _state(conn, view)
+    async with conn.transaction() as whole:
+        try:
+            async with conn.transaction():
+                await _apply(conn, view)
+        except psycopg.Error as e:
+            # Something that a policy reads was dropped. No policy must let more through than it did.
+            done = [f"policies of {view.full} cannot be made again ({relayed(e).text}): they let nothing through"]
+            shut = tuple(replace(p, using="false") for p in view.policies)
+            await _apply(conn, replace(view, policies=shut))
+        if await _state(conn, view) == before:
+            done = []
+            raise psycopg.Rollback(whole)
+    return done
