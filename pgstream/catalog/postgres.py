@@ -149,9 +149,17 @@ def _until(moment: dt.datetime | None) -> str:
     return f" VALID UNTIL {quote_literal(moment.isoformat())}" if moment is not None else ""
 
 
-async def end_sessions(conn: Connection, login: str) -> None:
-    """Of somebody who may no longer be here; it waits a moment for each to be gone."""
-    await conn.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = %s", [login])
+async def numbers(session: AsyncSession, logins: Iterable[str]) -> list[int]:
+    """By which sessions are known once the login roles are gone."""
+    found = await session.execute(text("SELECT oid FROM pg_roles WHERE rolname = ANY(:names)"), {"names": list(logins)})
+    return [oid for (oid,) in found]
+
+
+async def end_sessions(conn: Connection, numbers: list[int]) -> None:
+    """Of those who may no longer be here; it waits a moment for each to be gone."""
+    await conn.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usesysid = ANY(%s::oid[])", [numbers]
+    )
 
 
 async def grant_role(session: AsyncSession, role: str, member: str, is_user: bool) -> None:

@@ -50,6 +50,7 @@ class Users:
         """With tokens, defaults and invitation; sessions end. Somebody must be left who may do everything."""
         async with self._change() as change:
             held = [t for t in await authority.tokens(change.session) if t.created_by == user]
+            who = await postgres.numbers(change.session, [user, *(login(user, t.name) for t in held)])
             for token in held:
                 await drop_token(change.session, token)
             await _forget(change.session, user, at)
@@ -58,7 +59,7 @@ class Users:
                     kind="user", name=user, at=at, detail=f"No other user has role {ADMIN}.",
                     hint=f"Grant {ADMIN} to another user first.",
                 )  # fmt: skip
-        await self._end_sessions(change, user, *(login(user, t.name) for t in held))
+        await self._end_sessions(change, who)
 
     # Invitations: a user who may log in, and works in no role before it is accepted
 
@@ -112,15 +113,16 @@ class Users:
             row = await inventory.find(change.session, record.key, at)
             row.options = dict(record.options)
             await postgres.alter_login(change.session, name, secret, until)
-        await self._end_sessions(change, name)
+            who = await postgres.numbers(change.session, [name])
+        await self._end_sessions(change, who)
 
     async def drop_token(self, record: ObjectRecord, at: int | None = None) -> None:
         """Whoever came in with it is sent out."""
-        name = login(record.created_by, record.name)
         async with self._change() as change:
             row = await inventory.find(change.session, record.key, at)
+            who = await postgres.numbers(change.session, [login(record.created_by, record.name)])
             await drop_token(change.session, row)
-        await self._end_sessions(change, name)
+        await self._end_sessions(change, who)
 
     async def token_uses(self) -> Mapping[str, dt.datetime]:
         """When each was last logged in with, by the names that they log in with."""
@@ -128,11 +130,10 @@ class Users:
             return {use.login: use.used_at for use in await session.scalars(select(models.TokenUseRow))}
 
     @staticmethod
-    async def _end_sessions(change: Change, *logins: str) -> None:
+    async def _end_sessions(change: Change, who: list[int]) -> None:
         """After the catalogue has committed: nobody comes in again."""
         async with change.administrator.connect("postgres") as conn:
-            for name in logins:
-                await postgres.end_sessions(conn, name)
+            await postgres.end_sessions(conn, who)
 
 
 async def _free(session: AsyncSession, name: str, at: int | None) -> None:
