@@ -62,7 +62,6 @@ async def test_a_catalogue_of_the_first_version_is_upgraded(postgres, catalog: C
     await catalog.create_store("k", "kafka", {"uris": "b:9092"}, frozenset(), "sysadmin")
     async with catalog._engine.begin() as connection:
         for table in ("object_secrets", "objects", "defaults", "memberships", "grants", "policies", "changes",
-        for table in ("object_secrets", "objects", "defaults", "memberships", "grants", "policies", "changes",
                       "system_copies", "query_events", "token_uses"):  # fmt: skip
             await connection.execute(text(f"DROP TABLE {table}"))
         await connection.execute(text("DROP FUNCTION log_change CASCADE"))
