@@ -23,6 +23,23 @@ from pgstream.statements.shapes import Create, Describe, Drop, List, OfKind, Upd
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 DEFAULT = "default"
+# Beginnings of names, without "spark." and in lower case.
+_NEVER = (
+    # code, and the environment that it runs in
+    "jars", "files", "archives", "submit.", "plugins", "driver.extra", "executor.extra", "driver.defaultjavaoptions",
+    "executor.defaultjavaoptions", "driver.userclasspathfirst", "executor.userclasspathfirst", "executorenv.",
+    "pyspark.", "python.", "r.", "extralisteners", "serializer", "closure.", "kryo.", "metrics.",
+    "sql.extensions", "sql.catalog", "sql.hive", "sql.artifact", "sql.queryexecutionlisteners",
+    "sql.streaming.streamingquerylisteners", "sql.streaming.checkpointfilemanagerclass",
+    "sql.streaming.statestore.providerclass",
+    # the server's folders
+    "local.dir", "sql.warehouse.dir", "eventlog.", "history.", "hadoop.fs.file", "diagnostics",
+    # ways in and out, and what may be seen through them
+    "ui.", "acls", "admin.", "modify.", "authenticate", "ssl.", "redaction", "driver.host", "driver.bindaddress",
+    "driver.port", "blockmanager.port", "api.mode", "connect.", "remote", "sql.variable.", "sql.redaction",
+    # what the pool's own parameters say
+    "master", "app.", "driver.memory",
+)  # fmt: skip
 OPTIONS = OptionTable(
     "a compute pool",
     (
@@ -33,8 +50,8 @@ OPTIONS = OptionTable(
                minimum=256),
         Option("compute_pool.cores", Kind.INTEGER, "Cores of this machine that it uses; all when absent.", minimum=1),
         Option("compute_pool.master", Kind.TEXT, "Spark master, instead of this machine.", example="spark://host:7077"),
-        Option("spark.", Kind.TEXT, "Any setting of Spark, for this pool.", prefix=True,
-               example="spark.sql.shuffle.partitions"),
+        Option("spark.", Kind.TEXT, "A setting of Spark, for this pool; not one that loads code or reads files.",
+               prefix=True, example="spark.sql.shuffle.partitions", never=_NEVER),
     ),
 )  # fmt: skip
 

@@ -36,6 +36,8 @@ class Option:
     that makes it required (``"kafka.sasl.hash_function=PLAIN|SHA256"``). ``minimum`` bounds an INTEGER.
     ``later``: the option is known and refused with this sentence; ``choices_later``: so are these of its values.
     ``names``: the value is the name of an object of this kind (``catalog.kinds``).
+    A family may take some names ``only``, or all but those that begin as one of ``never``: what loads code, reads the
+    server's files or leads elsewhere is for the server's own settings, not for who may write a statement.
     """
 
     name: str
@@ -52,6 +54,13 @@ class Option:
     later: str | None = None
     choices_later: tuple[str, ...] = ()
     names: str | None = None
+    only: frozenset[str] = frozenset()
+    never: tuple[str, ...] = ()
+
+    def takes(self, name: str) -> bool:
+        """Whether a statement may give this name of the family."""
+        rest = name[len(self.name) :].lower()
+        return rest in self.only if self.only else not rest.startswith(self.never)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,10 @@ class OptionTable:
                 )
             if option.later is not None:
                 raise NotYet(what=f'parameter "{option.name}" for {self.title}', detail=option.later, at=g.at)
+            if option.prefix and not option.takes(g.name):
+                raise InvalidOption(
+                    what=f'parameter "{g.name}" cannot be set by a statement', at=g.at, hint=_taken(option)
+                )
             name = _full_name(option, g)
             if name in out:
                 raise InvalidOption(what=f'parameter "{name}" specified more than once', at=g.at)
@@ -118,6 +131,12 @@ class OptionTable:
         close = difflib.get_close_matches(name.lower(), [o.name for o in self.options], 1, 0.6)
         names = ", ".join(o.name + ("…" if o.prefix else "") for o in self.options)
         return f"Perhaps you meant '{close[0]}'." if close else f"Known parameters: {names}."
+
+
+def _taken(option: Option) -> str:
+    if option.only:
+        return f"{option.name}… takes {', '.join(sorted(option.only))}."
+    return "It loads code, reads files or opens a way in or out, so it belongs to who runs the server."
 
 
 def _full_name(option: Option, g: Given) -> str:

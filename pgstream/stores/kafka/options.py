@@ -132,6 +132,16 @@ _BAD_RECORDS = (
     Option("source.deserialization.error.log.store", Kind.TEXT, "Store of that topic; otherwise the source's own."),
 )
 
+_TUNING = frozenset((
+    "batch.size", "buffer.memory", "client.id", "compression.gzip.level", "compression.lz4.level", "compression.type",
+    "compression.zstd.level", "connections.max.idle.ms", "delivery.timeout.ms", "linger.ms", "max.block.ms",
+    "max.in.flight.requests.per.connection", "max.request.size", "metadata.max.age.ms", "metadata.max.idle.ms",
+    "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms", "retries",
+    "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes", "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms", "transaction.timeout.ms",
+))  # fmt: skip
+"""Other settings of a producer name brokers, classes, files or credentials: those are the store's."""
+
 RELATION = OptionTable(
     "a relation in a Kafka store",
     (
@@ -181,9 +191,10 @@ RELATION = OptionTable(
         Option(
             "kafka.producer.",
             Kind.TEXT,
-            "Producer settings of a sink.",
+            "Producer settings of a sink that tune how it sends.",
             prefix=True,
             example="kafka.producer.linger.ms",
+            only=_TUNING,
         ),
     ),
 )

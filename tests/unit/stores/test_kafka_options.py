@@ -150,3 +150,32 @@ def test_capabilities_are_said() -> None:
     with pytest.raises(PgStreamError) as e:
         STORE.require(Can.TABLE, 3)
     assert e.value.sqlstate == "0A000" and e.value.at == 3 and e.value.detail
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bootstrap.servers", "interceptor.classes", "metric.reporters", "key.serializer", "sasl.jaas.config",
+     "sasl.login.callback.handler.class", "ssl.keystore.location", "ssl.truststore.location", "security.providers",
+     "sasl.oauthbearer.token.endpoint.url", "config.providers", "partitioner.class", "transactional.id", "", "linger"],
+)  # fmt: skip
+def test_a_sink_only_tunes_its_producer(name: str) -> None:
+    """What loads classes, reads files or leads elsewhere would act with the server's rights."""
+    e = fault(f"('kafka.producer.{name}' = 'x')", STORE.relation_options)
+    assert isinstance(e, InvalidOption) and e.at == 1 and "cannot be set by a statement" in e.text
+    assert "linger.ms" in (e.hint or "")
+    assert checked("('KAFKA.Producer.LINGER.ms' = 5)", STORE.relation_options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["jars", "jars.packages", "files", "archives", "submit.pyFiles", "plugins", "driver.extraJavaOptions",
+     "driver.extraClassPath", "executor.extraLibraryPath", "executorEnv.PATH", "pyspark.python", "extraListeners",
+     "sql.extensions", "sql.catalog.x", "sql.streaming.streamingQueryListeners", "SQL.Variable.substitute",
+     "ui.enabled", "driver.bindAddress", "eventLog.dir", "local.dir", "sql.warehouse.dir", "master", "metrics.conf"],
+)  # fmt: skip
+def test_a_pool_only_tunes_spark(name: str) -> None:
+    from pgstream.statements.compute_pools import OPTIONS
+
+    e = fault(f"('spark.{name}' = 'x')", OPTIONS)
+    assert isinstance(e, InvalidOption) and e.at == 1 and "cannot be set by a statement" in e.text
+    assert checked("('spark.sql.shuffle.partitions' = 7)", OPTIONS)["spark.sql.shuffle.partitions"] == "7"
