@@ -41,7 +41,9 @@ def _engine(url: str) -> AsyncEngine:
     import psycopg
 
     async def connect() -> object:
-        return await psycopg.AsyncConnection.connect(url, connect_timeout=10)
+        return await psycopg.AsyncConnection.connect(
+            url, connect_timeout=10, options=f"-c lock_timeout={postgres.LOCK_WAIT_S}s"
+        )
 
     return create_async_engine(
         "postgresql+psycopg://",

@@ -26,6 +26,10 @@ from pgstream.names import quote_always, quote_literal
 from pgstream.wire.scram import Verifier
 
 WORKER = "pgstream_worker"
+LOCK_WAIT_S = 10
+"""How long a change waits for a lock of PostgreSQL's. Changes take turns: one that waited for the end of a client's
+transaction, which need not ever come, would stop them all."""
+_LOCKED = "55P03"
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.
 # ``verifier``: PostgreSQL's, never of a superuser or of the worker. ``sure``: nothing that PostgreSQL looks at when a
 # connection begins would refuse this one. ``mark`` changes when anything does that a connection takes from its begin:
@@ -53,8 +57,12 @@ Connection = psycopg.AsyncConnection[Any]
 def relayed(e: psycopg.Error) -> PgStreamError:
     """An error of PostgreSQL as ours, with its code and words."""
     d = e.diag
+    held = "A transaction of another session holds it: try again when that has ended."
     return RelayedError(
-        code=e.sqlstate or "58000", text=d.message_primary or str(e), detail=d.message_detail, hint=d.message_hint
+        code=e.sqlstate or "58000",
+        text=d.message_primary or str(e),
+        detail=d.message_detail,
+        hint=d.message_hint or (held if e.sqlstate == _LOCKED else None),
     )
 
 
@@ -76,7 +84,10 @@ class Administrator:
         try:
             # What users may make in their schemas must never be called here in a system function's stead.
             conn = await psycopg.AsyncConnection.connect(
-                self._url(database), autocommit=True, connect_timeout=10, options="-c search_path=pg_catalog"
+                self._url(database),
+                autocommit=True,
+                connect_timeout=10,
+                options=f"-c search_path=pg_catalog -c lock_timeout={LOCK_WAIT_S}s",
             )
             try:
                 # Clients make functions and operators in schemas of the default search path: one that fits better than

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pgstream.statements.cursors import OpenCursor
 
 _CLOSE = ("close", "rollback", "abort", "commit", "end", "discard", "deallocate", "release")
+# Qualified, as all that we ask in a client's connection: another client may have made a function of the same name that
+# fits better, in a schema of this one's search path.
 _LEFT = (
-    "SELECT json_build_array((SELECT json_agg(name) FROM pg_catalog.pg_cursors), "
-    "(SELECT json_agg(name) FROM pg_catalog.pg_prepared_statements))"
+    "SELECT pg_catalog.json_build_array((SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_cursors), "
+    "(SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_prepared_statements))"
 )
 
 
@@ -39,9 +41,9 @@ class Cursors:
     def open(self) -> dict[str, OpenCursor]:
         return self._client.context.cursors
 
-    def saw(self, text: str) -> None:
+    def saw(self, text: str, *, whole: bool = True) -> None:
         """A text goes to PostgreSQL while there are cursors, or prepared statements, of ours."""
-        if text[:40].lstrip().lower().startswith(_CLOSE):
+        if not whole or text[:40].lstrip().lower().startswith(_CLOSE):
             self.doubtful = True
 
     def ready(self, status: int) -> None:

@@ -254,8 +254,9 @@ class FetchCursor(Statement):
     async def _open(self, ctx: Context) -> tuple[OpenCursor, int]:
         """The cursor, if PostgreSQL has it still, and how long a FETCH waits."""
         cursor = ctx.session.cursors.get(self.name)
-        question = f"SELECT coalesce(nullif(current_setting('{FETCH_WAIT}', true), ''), '0') FROM pg_catalog.pg_cursors"
-        wait = await ctx.postgres(f"{question} WHERE name = {quote_literal(self.name)}")
+        setting = f"pg_catalog.current_setting('{FETCH_WAIT}', true)"
+        question = f"SELECT coalesce({setting}, '') FROM pg_catalog.pg_cursors"
+        wait = await ctx.postgres(f"{question} WHERE name OPERATOR(pg_catalog.=) {quote_literal(self.name)}")
         if cursor is None or wait is None:
             await drop(ctx.session, self.name)
             raise UndefinedCursor(name=self.name)

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from pgstream.catalog import postgres
 from pgstream.embedded.cluster import binaries
+from pgstream.errors import RelayedError
 from pgstream.wire import frontend
 from tests.pg.door import whole
-from tests.pg.door.raw import Wire, frame, query
+from tests.pg.door.raw import SYNC, Wire, bind, frame, parse, query
 from tests.pg.door.whole import HIDDEN, SECRET, Whole, relation
 
 
@@ -320,3 +322,65 @@ def test_dumps_hold_no_secrets(house):
             said = done.stdout + done.stderr
             assert SECRET not in said and "SCRAM-SHA-256$" not in said and house.postgres.password not in said
             assert house.catalog._worker_password not in said
+
+
+@pytest.mark.parametrize("kind", ["stream", "materialized_view"])
+def test_a_lock_does_not_stop_everybody(house, monkeypatch, kind):
+    """Changes take turns: one that waits for a client's transaction gives up, and the next ones are made."""
+    monkeypatch.setattr(postgres, "LOCK_WAIT_S", 1)
+    with house.connect("mallory") as mallory:
+        mallory.execute("BEGIN")
+        mallory.execute("CREATE TABLE public.taken (i int)")
+        with pytest.raises(RelayedError) as caught:
+            house.run(house.catalog.create_relation(relation("taken", kind)))
+        assert caught.value.sqlstate == "55P03" and "another session" in (caught.value.hint or "")
+        house.run(house.catalog.create_relation(relation("free", kind)))
+        mallory.execute("ROLLBACK")
+        mallory.execute("BEGIN")
+        mallory.execute("DO $$ BEGIN CREATE VIEW public.leech AS TABLE public.free; END $$")
+        with pytest.raises(RelayedError) as caught:
+            house.run(house.catalog.drop_relation(relation("free", kind).full))
+        assert caught.value.sqlstate == "55P03"
+        house.run(house.catalog.create_relation(relation("taken", kind)))
+        mallory.execute("ROLLBACK")
+    for name in ("free", "taken"):
+        house.run(house.catalog.drop_relation(relation(name, kind).full))
+
+
+PLANTED = """
+CREATE FUNCTION public.told(text, text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO public.tales VALUES (current_user::text);
+    RETURN '["mallory"]';
+END $$;
+CREATE FUNCTION public.as_json(text) RETURNS json LANGUAGE sql AS $$ SELECT $1::json $$;
+CREATE AGGREGATE public.json_agg(text) (SFUNC = told, STYPE = text, FINALFUNC = as_json);
+CREATE FUNCTION public.json_build_array(json, json) RETURNS json LANGUAGE sql AS $$ SELECT public.told('', '')::json $$;
+CREATE FUNCTION public.json_build_array(name, name) RETURNS json LANGUAGE sql AS $$ SELECT public.told('', '')::json $$
+"""
+
+
+def test_what_the_server_asks_in_a_session_calls_no_functions_of_others(house):
+    """Functions that fit better than PostgreSQL's own, planted in a schema of others' search paths, are not called."""
+    with house.connect("mallory") as mallory:
+        mallory.execute("CREATE TABLE public.tales (who text); GRANT ALL ON public.tales TO PUBLIC")
+        mallory.execute(PLANTED)
+        try:
+            with Wire(house.port, "admin", house.PASSWORD) as admin:
+                for text in ("LIST STORES", "SET search_path = public", "LIST STORES"):
+                    admin.send(query(text))
+                    assert "E" not in dict(admin.until_ready())
+                admin.send(parse("LIST STORES", "mine") + SYNC)
+                admin.until_ready()
+                for text in ("DEALLOCATE ALL", "LIST STORES"):
+                    admin.send(query(text))
+                    assert "E" not in dict(admin.until_ready())
+                admin.send(bind("", "mine") + SYNC)
+                assert b"C26000\0" in dict(admin.until_ready())["E"]
+            assert mallory.execute("TABLE public.tales").fetchall() == []
+            mallory.execute("SELECT json_agg(x) FROM (VALUES ('a'::text)) v (x)")  # it does work, on whoever lets it
+            assert mallory.execute("TABLE public.tales").fetchall() == [("guests",)]
+        finally:
+            mallory.execute("DROP TABLE public.tales; DROP AGGREGATE public.json_agg(text)")
+            for function in ("json_build_array(json, json)", "json_build_array(name, name)", "as_json(text)",
+                             "told(text, text)"):  # fmt: skip
+                mallory.execute(f"DROP FUNCTION public.{function}")
