@@ -465,6 +465,14 @@ class DuplicateColumn(PgStreamError, sqlstate="42701", message='column "{name}" 
 # Class 54 — Program Limit Exceeded
 
 
+class StatementTooLong(
+    PgStreamError,
+    sqlstate="54000",
+    message="a statement of pgstream cannot have more than {most} characters beside its strings and comments",
+):
+    """Reading it would keep every session waiting."""
+
+
 class TooDeep(
     PgStreamError, sqlstate="54001", message="{what} is nested too deeply", hint="Break it up into several statements."
 ):
@@ -476,6 +484,18 @@ class TooDeep(
 
 class TooManyConnections(PgStreamError, sqlstate="53300", message="sorry, too many clients already", severity="FATAL"):
     """The connection limit is reached."""
+
+
+# Class 54 — Program Limit Exceeded
+
+
+class TooMuchHeld(
+    PgStreamError,
+    sqlstate="54000",
+    message="too many prepared statements and portals of pgstream in one session",
+    hint="Close those that are no longer needed, or connect again.",
+):
+    """A session keeps more statements, or longer ones, than the server has room for."""
 
 
 # Class 55 — Object Not In Prerequisite State

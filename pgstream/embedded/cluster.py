@@ -217,6 +217,8 @@ class Cluster:
             "log_timezone": "UTC",
             "cluster_name": "pgstream",
             "log_checkpoints": "off",
+            # A client who is gone in the middle of a long statement does not keep its connection to the end of that.
+            "client_connection_check_interval": "10s",
             # Statements may hold passwords, and the log is kept.
             "log_min_error_statement": "panic",
         }

@@ -40,6 +40,9 @@ GATHER_S = 0.001
 """How long a long answer then gathers in the socket before it is read. PostgreSQL sends 8 KiB at a time: to relay each
 by itself costs as many system calls on both sides, on a core that PostgreSQL and the client could use."""
 ENCODING = b"client_encoding\0"
+LINGER_S = 5
+"""How long a closed connection may take to get rid of what was written to it. PostgreSQL does not read while it waits
+for somebody to take its rows, and nobody takes them any more: without an end the two would wait for each other."""
 
 Taker = Callable[[int, bytes], None]
 
@@ -296,3 +299,5 @@ class Backend(asyncio.Protocol):
         with contextlib.suppress(RuntimeError):  # uvloop's transport, when connecting it was canceled
             self._transport.write(frontend.TERMINATE)
             self._transport.close()
+            if self._transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)

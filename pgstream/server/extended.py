@@ -8,7 +8,7 @@ Start reading at ``Extended.answer``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from pgstream.errors import (
     InvalidStatement,
     NotReady,
     PgStreamError,
+    TooMuchHeld,
     UndefinedPortal,
     UndefinedPrepared,
 )
@@ -32,6 +33,13 @@ from pgstream.wire import backend, frontend, values
 if TYPE_CHECKING:
     from pgstream.server.backend import Backend
     from pgstream.server.session import ClientSession
+
+
+MOST = 5000
+"""Prepared statements, and portals, of ours in one session: they are kept in the process that all sessions share."""
+LONG = 1 << 14
+ROOM = 64 << 20
+"""Bytes that those longer than ``LONG`` may take together."""
 
 
 @dataclass(slots=True)
@@ -121,9 +129,16 @@ class Extended:
             raise UndefinedPortal(name=name)
         return portal
 
+    def _check_room(self, held: Mapping[str, Prepared | Portal | None], more: int) -> None:
+        """Whether one more may be kept beside those that are. Errors: TooMuchHeld."""
+        if len(held) >= MOST or (more > LONG and sum(_size(one) for one in held.values()) + more > ROOM):
+            raise TooMuchHeld()
+
     async def _parse(self, message: frontend.Parse, kind: type[Statement]) -> None:
         if not message.name:
             self.prepared[""] = None
+        else:
+            self._check_room(self.prepared, len(message.text))
         self._client.runner.check()
         backend_ = self._client.backend
         try:
@@ -151,6 +166,8 @@ class Extended:
                 f'but prepared statement "{message.statement}" requires {len(prepared.oids)}'
             )
         await self.close_portal(message.portal)
+        if message.portal:
+            self._check_room(self.portals, sum(len(v) for v in message.values if v is not None))
         self._client.alert = True
         parameters = _decode_values(message, prepared.oids, self._client.backend)
         self.portals[message.portal] = Portal(prepared, parameters, message.result_formats)
@@ -226,6 +243,15 @@ class Extended:
         portals = [p for p in self.portals.values() if p is not None]
         self.portals.clear()
         return portals
+
+
+def _size(one: Prepared | Portal | None) -> int:
+    """What it takes, if that is much."""
+    if isinstance(one, Prepared):
+        held = len(one.text)
+    else:
+        held = sum(len(v) for v in one.parameters if v is not None) if one is not None else 0
+    return held if held > LONG else 0
 
 
 def _decode_values(message: frontend.Bind, oids: Sequence[int], client: Backend) -> list[str | None]:

@@ -33,6 +33,9 @@ PARSE, FLUSH = b"PH"
 COPY_DATA, COPY_DONE, COPY_FAIL, TERMINATE, FUNCTION_CALL = b"dcfXF"
 NAMING = frozenset(b"BDEC")
 COPYING = frozenset(b"dcfHS")
+LOOKED_AT = 1 << 18
+"""Characters of a text. Of a longer one only the begin is looked at, and what it does is asked afterwards: nobody else
+is served meanwhile, and PostgreSQL's may be a gigabyte long."""
 log = structlog.get_logger(__name__)
 
 
@@ -133,7 +136,8 @@ class Inbound:
             if clean and shaped < pos == end <= shapes.LONGEST:
                 shapes.learn(shapes.requests, data[shaped:], NAMING, SYNC)
         else:
-            self._passing, self.waiting = 0, data[pos:]
+            # As it lies when nothing came before it: a long message comes in thousands of chunks.
+            self._passing, self.waiting = 0, data[pos:] if pos else data
             self._relay(data, begin, pos)
 
     def _is_postgres(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:
@@ -286,15 +290,16 @@ class Inbound:
     def recognize(self, text: str, name: str | None = None) -> type[Statement] | None:
         """The class of a statement of ours; ``name`` is that of a prepared statement."""
         client = self._client
-        kind = client.listener.language.recognize(text, client.listener.snapshot, client.context)
+        looked_at = text[:LOOKED_AT]
+        kind = client.listener.language.recognize(looked_at, client.listener.snapshot, client.context)
         if kind is None:
-            changes = client.path.saw(text)
+            changes = client.path.saw(looked_at, whole=len(text) <= LOOKED_AT)
             if changes:
                 client.alert = True
             if name is not None and (changes or client.path.statements):
                 client.path.parsed(name, changes)
             if client.alert or client.extended.prepared:
-                client.cursors.saw(text)
+                client.cursors.saw(looked_at, whole=len(text) <= LOOKED_AT)
         elif name is not None:
             client.path.parsed(name, False)  # one of PostgreSQL's had the name before
         return kind
@@ -302,7 +307,7 @@ class Inbound:
     def _pieces(self, raw: bytes) -> list[Piece] | None:
         """The statements of a Query; None when all are PostgreSQL's."""
         text = raw.decode(self._client.backend.codec, "replace")
-        if ";" not in text[:-1]:
+        if len(text) > LOOKED_AT or ";" not in text[:-1]:
             kind = self.recognize(text)
             pieces = [Piece(text, 0, kind)]
         else:
@@ -345,6 +350,7 @@ class Inbound:
 
     async def _answer_extended(self, message: frontend.Message, kind: type[Statement] | None, raw: bytes) -> None:
         client = self._client
+        await client.drained()  # who asks and never reads gets no more answers to keep for it
         if not await client.catch_up():
             self._skipping = not client.flight.simple
             client.eat(raw)

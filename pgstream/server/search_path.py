@@ -30,10 +30,13 @@ class SearchPath:
         self.stale = self.touched = not parameters.keys().isdisjoint(("search_path", "options", "role"))
         self.statements: set[str] = set()
 
-    def saw(self, text: str) -> bool:
-        """A text goes to PostgreSQL; whether it may change the path. Not asked of what is settled at a glance."""
+    def saw(self, text: str, *, whole: bool = True) -> bool:
+        """A text goes to PostgreSQL; whether it may change the path. Not asked of what is settled at a glance.
+
+        Not ``whole``: there is more of it than what can be seen, perhaps several statements.
+        """
         low = text[:_HEAD].lower()
-        if any(change in low for change in _CHANGES):
+        if not whole or any(change in low for change in _CHANGES):
             self.stale = self.touched = True
             return True
         if self.touched and low.lstrip().startswith("rollback"):

@@ -53,6 +53,9 @@ WRITE_LIMIT = 1 << 20
 """Bytes that wait for a slow client before what feeds it is stopped."""
 STARTUP_INBOX = 1 << 16
 """The same before a client is known."""
+LAST_WORDS_S = 30
+"""How long a client that is being ended has to read what was written to it. One that never reads would keep its place,
+and its connection to PostgreSQL, for ever."""
 
 
 class ClientSession(asyncio.Protocol):
@@ -271,6 +274,8 @@ class ClientSession(asyncio.Protocol):
         self.write = discard
         if self._transport is not None:
             self._transport.close()
+            if self._transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(LAST_WORDS_S, self._transport.abort)
 
     def report(self, e: PgStreamError, offset: int = 0) -> None:
         """Send an error of a statement; one of severity FATAL is the session's last word."""
@@ -354,7 +359,7 @@ class ClientSession(asyncio.Protocol):
         if self._closed:  # the client has left, and what it had been closed, while this one was opened
             backend.close()
             return
-        await self.cursors.close_all()
+        # Nothing is awaited before the session has it: who is canceled there would leave it behind.
         old = self.backend
         old.client = None
         old.close()
@@ -363,6 +368,9 @@ class ClientSession(asyncio.Protocol):
         for message in greeting:
             self.write(message)
         self.context.database, self.context.schema = name, "public"
+        self.extended.keep(frozenset())  # PostgreSQL holds no names of statements in a new connection
+        self.path.statements.clear()
+        await self.cursors.close_all()
 
     # Start and end
 
@@ -387,6 +395,8 @@ class ClientSession(asyncio.Protocol):
             self.end()
             return
         self._greeted = greeted
+        if greeted.backend is not None:
+            self._attach(greeted.backend)  # first of all: from here on it goes when the session does
         self.context = defaults.begin(greeted.user, greeted.database, greeted.role, self.listener.snapshot)
         ours = ("role", pg_role(greeted.role))
         self.path = SearchPath({k: v for k, v in greeted.given.parameters.items() if (k, v) != ours})
@@ -394,7 +404,6 @@ class ClientSession(asyncio.Protocol):
         key = self.listener.keys.issue(self, self.pid, self.minor)
         self.write(messages.backend_key_data(self.pid, key) + messages.ready_for_query(IDLE))
         if greeted.backend is not None:
-            self._attach(greeted.backend)
             self._begin_relay()
 
     def _begin_relay(self) -> None:
@@ -443,12 +452,16 @@ class ClientSession(asyncio.Protocol):
             if self._greeted is not None:
                 self._first_message(self._framer.held)
             return
-        if self._full:
-            self._full = False
-            self.resume_reading()
         data, self.inbound.waiting = bytes(self.inbound.waiting), b""
         if data:
             self.data_received(data)
+        if self._full and self._has_room():
+            self._full = False
+            self.resume_reading()
+
+    def _has_room(self) -> bool:
+        """Not while the next message of ours, of many sent ahead, is answered: each would let in another chunk."""
+        return self._task is None or len(self.inbound.waiting) <= INBOX_LIMIT
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(self._logged(work))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> None:
     """Answer the statements of a Query, whose bytes are ``raw``, in turn; the first error ends it."""
+    await client.drained()
     if not await client.catch_up():
         client.eat(messages.message(b"Q", raw + b"\0"))
         return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from pgstream.catalog.records import Snapshot
+from pgstream.errors import StatementTooLong
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import head
 from pgstream.statements import later
@@ -112,7 +113,7 @@ from pgstream.statements.schema_registries import (
 from pgstream.statements.schemas import CreateSchema, DescribeSchema, DropSchema, ListSchemas
 from pgstream.statements.secrets import CreateSecret, DescribeSecret, DropSecret, ListSecrets, UpdateSecret
 from pgstream.statements.select import SelectStream
-from pgstream.statements.shared import SHARED, UPDATES
+from pgstream.statements.shared import SHARED, UPDATES, code
 from pgstream.statements.sources import (
     CopyDescriptorSource,
     CopyFunctionSource,
@@ -310,6 +311,11 @@ _A_QUERY = re.compile(r"\s*\w+\s+\w+\s+\w+\s*(?::\s*\d+\s*)?;?\s*\Z")
 _NOT_A_NAME = frozenset(("VALUES", "SELECT", "DEFAULT", "OVERRIDING", "AS", "TABLE", "WITH"))
 
 
+LONGEST = 1 << 18
+"""Characters of a statement without its strings and comments. Reading this many takes a second, in which nobody else is
+served."""
+
+
 def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     """The class of the statement that a text is; None when it is PostgreSQL's. Never raises."""
     words = head(text)
@@ -330,6 +336,8 @@ def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement
 
 def parse(text: str, cls: type[Statement]) -> Statement:
     """The statement. ``cls`` is ``recognize``'s answer; error positions are offsets into ``text``."""
+    if len(text) > LONGEST and len(code(text)) > LONGEST:
+        raise StatementTooLong(most=LONGEST)
     if cls in _AS and as_form(Cursor(text)):
         cls = _AS[cls]
     return cls.parse(Cursor(text))

@@ -44,7 +44,11 @@ Words = tuple[str, ...]
 Decide = Callable[[str, Words, Snapshot, Session], type[Statement] | None]
 _STREAMING = ("stream", "changelog")
 
-_LITERAL = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$", re.S)
+# One that never ends goes to the end of the text, so that each character is looked at once: a long text of beginnings
+# would otherwise keep every session waiting.
+_LITERAL = re.compile(
+    r"'(?:[^']|'')*(?:'|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)", re.S
+)
 _PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+"|`(?:[^`]|``)+`)'
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _FROM = re.compile(
@@ -322,3 +326,8 @@ def _parts(text: str) -> tuple[str, ...]:
     """A name's parts as they are kept: folded, or without their quotes."""
     parts = re.findall(_PART, text)
     return tuple(p[1:-1].replace(p[0] * 2, p[0]) if p[0] in '"`' else p.lower() for p in parts)
+
+
+def code(text: str) -> str:
+    """A text without what stands in strings and comments."""
+    return _LITERAL.sub("''", text)

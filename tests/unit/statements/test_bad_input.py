@@ -10,9 +10,11 @@ import re
 import pytest
 
 from pgstream import statements
+from pgstream.catalog.records import Snapshot
 from pgstream.errors import PgStreamError
 from pgstream.sql.cursor import Cursor
-from pgstream.statements.base import Statement
+from pgstream.statements import shared
+from pgstream.statements.base import Session, Statement
 from tests.examples import EXAMPLES
 
 CLASSES = {s.__name__: s for s in statements.STATEMENTS}
@@ -99,3 +101,20 @@ def test_deep_nesting(name: str) -> None:
             found = read(name, text.replace(said, nested, 1))
             if isinstance(found, PgStreamError):
                 assert found.sqlstate in ("42601", "54001", "0A000"), (nested[:40], found.sqlstate, found.text[:200])
+
+
+@pytest.mark.parametrize("head", ["GRANT", "ALTER TABLE x", "UPDATE STORE x", "CREATE TABLE x", "DROP TABLE", "COPY"])
+def test_a_long_text_of_beginnings_is_looked_at_once(head: str) -> None:
+    """Strings and comments that begin again and again and never end: minutes, if each were looked for to the end."""
+    session = Session(user="admin", database="main")
+    for nasty in ("".join(f"$a{n}$ " for n in range(40_000)), "/*+" * 80_000, "'" * 240_001, "--" * 100_000):
+        statements.recognize(f"{head} {nasty}", Snapshot(), session)
+        assert len(shared.code(f"{head} {nasty}")) <= len(head) + 6
+
+
+def test_a_statement_has_a_length() -> None:
+    kind = CLASSES["ListStores"]
+    with pytest.raises(PgStreamError) as e:
+        statements.parse("LIST STORES " + "a " * 200_000, kind)
+    assert e.value.sqlstate == "54000"
+    assert isinstance(statements.parse("LIST STORES /*" + "a " * 200_000 + "*/", kind), kind)
