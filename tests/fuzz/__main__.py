@@ -7,6 +7,7 @@ does not hold, having said what and how to see it again.
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import sys
 import tempfile
@@ -77,7 +78,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first session")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--only", type=int, help="run one session, of this number")
+    parser.add_argument("--workers", type=int, default=1, help="2: statements of ours run at the other end of a link")
     given = parser.parse_args()
+    os.environ["PGSTREAM_WORKERS"] = str(given.workers)
     print(f"seed {given.seed}", flush=True)
     numbers = range(given.first, given.first + given.count) if given.only is None else range(given.only, given.only + 1)
     try:

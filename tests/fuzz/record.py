@@ -2,6 +2,8 @@
 
 Between client and door stands a proxy that keeps what the client sends. Connections that only carry a cancel request
 or are refused make no transcript; a client that makes several connections makes several (``psycopg_2.txt``).
+pgjdbc, pgx, lib/pq and node-postgres say what their programs in ``tests/clients`` say to PostgreSQL, which must have
+been built (``make test-clients``); of long sessions the short messages are kept, and not all.
 """
 
 from __future__ import annotations
@@ -18,11 +20,16 @@ from pathlib import Path
 import asyncpg
 import psycopg
 
+from pgstream import config
 from pgstream.embedded.cluster import binaries
+from pgstream.embedded.jars import fetch
+from pgstream.embedded.java import find_java
 from tests.fuzz import transcript
 from tests.pg.door import double
 from tests.pg.door.double import Door
 
+LANGUAGES = Path(__file__).parents[1] / "clients"
+LONG, MANY = 2000, 240
 SQL = """
 SELECT 1; SELECT 'a', NULL;
 LIST DOORS;
@@ -154,12 +161,45 @@ async def _asyncpg(port: int) -> None:
     await conn.close()
 
 
+def with_language(name: str) -> Callable[[int], None]:
+    """A program of another language, in ``tests/clients``."""
+
+    def run(port: int) -> None:
+        own = {"PGUSER": Door.USER, "PGPASSWORD": Door.PASSWORD, "PGDATABASE": "main", "PGSSLMODE": "disable"}
+        environ = {**os.environ, **own, "PGHOST": "127.0.0.1", "PGPORT": str(port), "TARGET": "postgresql"}
+        folder, cache = LANGUAGES / name, config.load({}).cache / "clients" / name
+        commands = {
+            "node": ["node", folder / "client.js"],
+            "go": [cache / "client"],
+            "jdbc": [find_java(config.load({})), "-cp", _pgjdbc(), folder / "Client.java"],
+        }
+        environ["NODE_PATH"] = str(cache / "node_modules")
+        subprocess.run([str(part) for part in commands[name]], env=environ, capture_output=True, check=False)
+
+    return run
+
+
+def _pgjdbc() -> Path:
+    return next(p for p in fetch(config.load({})) if p.name.startswith("postgresql-"))
+
+
+def shortened(messages: list[transcript.Message]) -> list[transcript.Message]:
+    """The begin and the end of a long session, without messages that are long for their data only."""
+    short = [m for m in messages if len(m[1]) < LONG]
+    return short if len(short) <= MANY else short[: MANY * 2 // 3] + short[-MANY // 3 :]
+
+
 CLIENTS: dict[str, Callable[[int], None]] = {
     "psql": with_psql,
     "pgbench": with_pgbench,
     "psycopg": with_psycopg,
     "asyncpg": with_asyncpg,
+    "node": with_language("node"),
+    "go": with_language("go"),
+    "jdbc": with_language("jdbc"),
 }
+MOST = 4
+"""Transcripts of one client."""
 
 
 def main() -> None:
@@ -169,7 +209,7 @@ def main() -> None:
             recorder = Recorder(door.port)
             run(recorder.port)
             told = [messages for said in recorder.sessions if len(messages := transcript.cut(bytes(said))) > 2]
-            for n, messages in enumerate(told, 1):
+            for n, messages in enumerate(sorted(map(shortened, told), key=len, reverse=True)[:MOST], 1):
                 file = name if n == 1 else f"{name}_{n}"
                 transcript.write(file, messages)
                 print(f"{file}: {len(messages)} messages")
