@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pgstream.catalog.records import Snapshot
 from pgstream.statements.base import Session, Statement
 
-_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(\d+)""", re.S)
+_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)|\$(\d+)""", re.S)
 
 
 @dataclass(frozen=True, slots=True)

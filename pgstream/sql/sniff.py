@@ -30,6 +30,14 @@ _ITEM = re.compile(
 )
 
 
+# One that never ends goes to the end of the text, so that each character is looked at once: a long text of beginnings
+# would otherwise keep every session waiting.
+LITERAL = re.compile(
+    r"'(?:[^']|'')*(?:'|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)", re.S
+)
+"""Strings and comments, for patterns that look for words outside them."""
+
+
 def _skip_comment(text: str, at: int) -> int:
     """The offset after the block comment that begins at ``at``; comments nest. Unclosed: the end of the text."""
     depth = 0

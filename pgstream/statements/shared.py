@@ -17,6 +17,7 @@ from pgstream.errors import NotYet, PgStreamError
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
+from pgstream.sql.sniff import LITERAL
 from pgstream.statements import cursors, system_tables
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
@@ -44,11 +45,6 @@ Words = tuple[str, ...]
 Decide = Callable[[str, Words, Snapshot, Session], type[Statement] | None]
 _STREAMING = ("stream", "changelog")
 
-# One that never ends goes to the end of the text, so that each character is looked at once: a long text of beginnings
-# would otherwise keep every session waiting.
-_LITERAL = re.compile(
-    r"'(?:[^']|'')*(?:'|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)", re.S
-)
 _PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+"|`(?:[^`]|``)+`)'
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _FROM = re.compile(
@@ -151,7 +147,7 @@ def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 def _copy(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if not snapshot.mentions(text):
         return None
-    named = _COPIED.match(_LITERAL.sub(" ", text))
+    named = _COPIED.match(LITERAL.sub(" ", text))
     if named is None:
         return CopyStream if _from_stream(text, snapshot, session) else None
     found = _relation(named[1], snapshot, session)
@@ -191,26 +187,26 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 
 def _on_ours(text: str, snapshot: Snapshot, session: Session) -> bool:
     """Whether ON is followed by a relation of the catalogue."""
-    on = _ON.search(_LITERAL.sub("''", text))
+    on = _ON.search(LITERAL.sub("''", text))
     return on is not None and _relation(on[1], snapshot, session) is not None
 
 
 def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if words[1:2] == ("FUNCTION",):
-        named = _DROPPED_FUNCTION.match(_LITERAL.sub(" ", text))
+        named = _DROPPED_FUNCTION.match(LITERAL.sub(" ", text))
         return DropFunction if named is not None and is_named(_parts(named[1])[-1], snapshot) else None
     if words[1:2] == ("POLICY",):
         return DropPolicy if _on_ours(text, snapshot, session) else None
     if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",), ("INDEX",)):
         return None
-    dropped = _DROPPED.match(_LITERAL.sub(" ", text))
+    dropped = _DROPPED.match(LITERAL.sub(" ", text))
     if dropped is None or _relation(dropped[1], snapshot, session) is None:
         return None
     return {"TABLE": DropTable, "VIEW": DropView, "INDEX": DropIndex}.get(words[1], DropMaterializedView)
 
 
 def _truncate(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    return TruncateRelation if _TRUNCATED.match(_LITERAL.sub(" ", text)) else None
+    return TruncateRelation if _TRUNCATED.match(LITERAL.sub(" ", text)) else None
 
 
 def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -219,7 +215,7 @@ def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
         return GrantRole if grants else RevokeRole
     if words[1:2] == ("OWNERSHIP",):
         return GrantOwnership if grants else None
-    plain = _LITERAL.sub("''", text)
+    plain = LITERAL.sub("''", text)
     on = _GRANTED.search(plain)
     ours = _ROLE.search(plain) or (on is not None and _relation(on[1], snapshot, session) is not None)
     return (GrantPrivileges if grants else RevokePrivileges) if ours else None
@@ -229,7 +225,7 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     """PostgreSQL's ALTER … OWNER TO is ours for what is in the catalogue, and SET description; its own tables are its
     own.
     """
-    plain = _LITERAL.sub("''", text)
+    plain = LITERAL.sub("''", text)
     if words[1:2] in (("USER",), ("ROLE",)):
         return AlterUser if _PASSWORD.match(plain) else AlterOwner if _OWNER.search(plain) else None
     if words[1:2] == ("POLICY",):
@@ -247,7 +243,7 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     kind = "ENTITY" if words[1:2] == ("TOPIC",) else words[1] if words[1:2] else ""
-    return UPDATES[kind] if kind in UPDATES and _UPDATED.match(_LITERAL.sub("''", text)) else None
+    return UPDATES[kind] if kind in UPDATES and _UPDATED.match(LITERAL.sub("''", text)) else None
 
 
 UPDATES: dict[str, type[Statement]] = {
@@ -312,7 +308,7 @@ def _from_stream(text: str, snapshot: Snapshot, session: Session) -> bool:
     """Whether a stream stands where PostgreSQL's grammar or ours has a relation; strings and comments left out."""
     if not snapshot.mentions(text):
         return False
-    code = _LITERAL.sub("''", text)
+    code = LITERAL.sub("''", text)
     hidden = {m[1].lower() for m in _CTE.finditer(code)}
     found = (_relation(m[1], snapshot, session) for m in _FROM.finditer(code) if m[1].lower() not in hidden)
     return any(r is not None and r.kind in _STREAMING for r in found)
@@ -330,4 +326,4 @@ def _parts(text: str) -> tuple[str, ...]:
 
 def code(text: str) -> str:
     """A text without what stands in strings and comments."""
-    return _LITERAL.sub("''", text)
+    return LITERAL.sub("''", text)

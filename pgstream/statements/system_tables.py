@@ -15,11 +15,11 @@ from pgstream.catalog.system_tables import TABLES
 from pgstream.errors import NotReady, NotYet, UndefinedRelation
 from pgstream.sql import system_names
 from pgstream.sql.cursor import Cursor
+from pgstream.sql.sniff import LITERAL
 from pgstream.statements.base import Context, Result, Statement
 
 _NAMED = re.compile(r'"?\bdeltastream"?\s*\.\s*"?sys"?\s*\.\s*(?P<table>"(?:[^"]|"")*"|`[^`]*`|\w+)', re.I)
 _RENAMED = re.compile(r"\bpg_deltastream\s*\.", re.I)
-_LITERAL = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$", re.S)
 
 
 def renamed(text: bytes) -> bytes:
@@ -33,13 +33,13 @@ def _blank(found: re.Match[str]) -> str:
 
 def find(text: str) -> type[Statement] | None:
     """What a SELECT that names system tables is, when it is not one that PostgreSQL can answer."""
-    code = _LITERAL.sub(_blank, text)
+    code = LITERAL.sub(_blank, text)
     return UnknownSystemTable if _NAMED.search(code) else None
 
 
 def reads(text: str) -> bool:
     """Whether a text that was renamed names one."""
-    return _RENAMED.search(_LITERAL.sub(_blank, text)) is not None
+    return _RENAMED.search(LITERAL.sub(_blank, text)) is not None
 
 
 class UnknownSystemTable(Statement):
@@ -52,7 +52,7 @@ class UnknownSystemTable(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        found = _NAMED.search(_LITERAL.sub(_blank, c.text))
+        found = _NAMED.search(LITERAL.sub(_blank, c.text))
         assert found is not None
         name = found["table"]
         name = name[1:-1] if name[0] in '"`' else name.lower()

@@ -13,7 +13,7 @@ from pgstream import statements
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import PgStreamError
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import shared
+from pgstream.statements import shared, system_tables
 from pgstream.statements.base import Session, Statement
 from tests.examples import EXAMPLES
 
@@ -110,6 +110,9 @@ def test_a_long_text_of_beginnings_is_looked_at_once(head: str) -> None:
     for nasty in ("".join(f"$a{n}$ " for n in range(40_000)), "/*+" * 80_000, "'" * 240_001, "--" * 100_000):
         statements.recognize(f"{head} {nasty}", Snapshot(), session)
         assert len(shared.code(f"{head} {nasty}")) <= len(head) + 6
+        named = f"{head} deltastream.sys.stores {nasty}"
+        assert len(system_tables.renamed(named.encode())) == len(named)
+        assert system_tables.find(named) is not None
 
 
 def test_a_statement_has_a_length() -> None:
