@@ -276,6 +276,20 @@ class Catalog:
                 await undecided.unmark(conn, name)
         return True
 
+    async def settle_dropped(self, database: str, name: str, transaction: str, wait: bool = False) -> bool:
+        """Drop a schema that a client's transaction has emptied for it, if that has committed; whether that is decided.
+        What others have put into it since keeps it.
+        """
+        async with self._settling:
+            async with self._administrator.connect(database) as conn:
+                ended = await undecided.end(conn, transaction, wait)
+            if ended == undecided.COMMITTED and (database, name) in self.snapshot.schemas:
+                try:
+                    await self.drop_schema(database, name)
+                except DependentsExist as e:
+                    log.warning("dropped schema kept", schema=name, why=e.detail)
+            return ended != undecided.IN_PROGRESS
+
     async def drop_schema(self, database: str, name: str, at: int | None = None, cascade: bool = False) -> None:
         await self.drop_schemas({(database, name): at}, cascade=cascade)
 

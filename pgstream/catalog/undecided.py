@@ -14,8 +14,8 @@ from pgstream.names import quote_literal
 
 _PREFIX = "pgstream: made in transaction "
 _MARKS = "SELECT nspname, obj_description(oid, 'pg_namespace') FROM pg_namespace"
-ABORTED, IN_PROGRESS = "aborted", "in progress"
-"""What PostgreSQL says of a transaction; or it has committed, or is too old to be remembered: both keep the schema."""
+ABORTED, COMMITTED, IN_PROGRESS = "aborted", "committed", "in progress"
+"""What PostgreSQL says of a transaction, unless it is too old to be remembered: then nothing is dropped."""
 WAIT_S = 10
 READ_ONLY = "SELECT current_setting('transaction_read_only') FROM pg_logical_emit_message(true, 'pgstream', '')"
 """Whether a client's transaction is read-only. The message, which nobody reads, gives its innermost savepoint an id."""

@@ -1,4 +1,4 @@
-"""Schemas made in a client's transaction: settled when it has ended, or a savepoint of it.
+"""Schemas made or dropped in a client's transaction: settled when it has ended, or a savepoint of it.
 
 Owns: when a session asks for that. Must not know: how a transaction's end is found out (``catalog.undecided``).
 Start reading at ``settle``.
@@ -30,7 +30,9 @@ async def transaction(client: ClientSession, what: str) -> str | None:
 
 
 async def settle(client: ClientSession, *, gone: bool = False) -> None:
-    """Drop those whose transaction was rolled back. ``gone``: the client is, so a transaction that is open will be."""
+    """Drop those whose making was rolled back, or whose dropping was not. ``gone``: the client is, so a transaction
+    that is open will be rolled back.
+    """
     if client.context.undecided:
         statement = settling.SettleSchemas(gone)
         await client.runner.execute(statement.text, statement)

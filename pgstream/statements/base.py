@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from pgstream import types
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, Snapshot
@@ -56,8 +56,8 @@ class Result:
 
 @dataclass(slots=True)
 class Session:
-    """A client's session context: what USE changes, its cursors over streams, and the schemas that it has made in a
-    transaction whose end is not known.
+    """A client's session context: what USE changes, its cursors over streams, and the schemas that it has made or
+    dropped in a transaction whose end is not known.
     """
 
     user: str
@@ -69,7 +69,15 @@ class Session:
     pool: str = "default"
     parameters: dict[str, str] = field(default_factory=dict)
     cursors: dict[str, OpenCursor] = field(default_factory=dict, compare=False, repr=False)
-    undecided: list[tuple[str, str]] = field(default_factory=list)
+    undecided: list[Undecided] = field(default_factory=list)
+
+
+class Undecided(NamedTuple):
+    """A schema that a transaction made, or the transaction that ``dropped`` it, which may not have ended."""
+
+    database: str
+    schema: str
+    dropped: str | None = None
 
 
 @dataclass(slots=True)

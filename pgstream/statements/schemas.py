@@ -7,7 +7,7 @@ they are always ours, with PostgreSQL's own forms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,10 +16,10 @@ from pgstream.catalog.records import SchemaRecord
 from pgstream.errors import DuplicateSchema, NotSupported, UndefinedSchema
 from pgstream.names import Name, QName, quote
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, owners, places
+from pgstream.statements import access, emptied, owners, places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import absent, ddl, done, exists, listing
-from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow, Undecided
 from pgstream.statements.heading import expect
 
 
@@ -74,6 +74,10 @@ class CreateSchema(Statement):
         database, name = places.database(ctx, self.database), named.text
         label, path = _label(database, name), [database, name]
         transaction = await ctx.transaction(self.tag)
+        if _dropped(ctx, database, name):  # it is there still, and empty
+            gone = (database, name)
+            ctx.session.undecided[:] = [u for u in ctx.session.undecided if u[:2] != gone or not u.dropped]
+            return done(self.tag, ddl("schema", label, "CREATE", path))
         if (database, name) in ctx.snapshot.schemas:  # unless it is on its way out with a transaction
             await ctx.catalog.settle_schema(database, name)
         if (database, name) in ctx.snapshot.schemas:
@@ -83,7 +87,7 @@ class CreateSchema(Statement):
             return done(self.tag, exists("schema", label, path))
         await ctx.catalog.create_schema(database, name, owner, at=named.at, transaction=transaction)
         if transaction is not None:
-            ctx.session.undecided.append((database, name))
+            ctx.session.undecided.append(Undecided(database, name))
         return done(self.tag, ddl("schema", label, "CREATE", path))
 
 
@@ -92,13 +96,15 @@ class DropSchema(Statement):
     """DROP SCHEMA [IF EXISTS] [database_name.]schema_name [, ...] [CASCADE | RESTRICT];
 
     Remove empty schemas, all or none. Refused while one holds a relation; with CASCADE, what PostgreSQL itself keeps in
-    them (tables, types, functions) goes with them. In the extended protocol it answers with its command tag alone, as
-    PostgreSQL's statement of this name does.
+    them (tables, types, functions) goes with them. Inside a transaction it is rolled back with it, and what is in the
+    schemas is dropped with the rights of the session's role. In the extended protocol it answers with its command tag
+    alone, as PostgreSQL's statement of this name does.
     """
 
     words: ClassVar = ("DROP", "SCHEMA")
     tag: ClassVar = "DROP SCHEMA"
     columns: ClassVar = DDL_ROW
+    rolls_back: ClassVar = True
     as_postgres: ClassVar = True
 
     names: tuple[QName, ...]
@@ -125,7 +131,9 @@ class DropSchema(Statement):
         there: dict[tuple[str, str], int | None] = {}
         lines: list[TextRow] = []
         for named in self.names:
-            if self.if_exists and not _exists(ctx, named):
+            if not _exists(ctx, named):
+                if not self.if_exists:
+                    raise UndefinedSchema(name=named.parts[-1], at=named.at)
                 lines.append(absent(ctx, "schema", str(named), named.parts))
                 continue
             database, name = places.schema(ctx, named)
@@ -133,8 +141,20 @@ class DropSchema(Statement):
                 there[database, name] = named.at
                 lines.append(ddl("schema", _label(database, name), "DROP", [database, name]))
         if there:
-            await ctx.catalog.drop_schemas(there, cascade=self.cascade)
+            await self._drop(ctx, there)
         return done(self.tag, *lines)
+
+    async def _drop(self, ctx: Context, there: Mapping[tuple[str, str], int | None]) -> None:
+        transaction = await ctx.transaction(self.tag)
+        if transaction is None:
+            await ctx.catalog.drop_schemas(there, cascade=self.cascade)
+            return
+        for (database, name), at in there.items():
+            if database != ctx.session.database:
+                hint = "USE that database, or run the statement after COMMIT."
+                raise NotSupported(what="DROP SCHEMA of another database in a transaction", hint=hint, at=at)
+            await emptied.empty(ctx, name, cascade=self.cascade, at=at)
+        ctx.session.undecided += [Undecided(*schema, transaction) for schema in there]
 
 
 def _named(c: Cursor) -> QName:
@@ -145,7 +165,13 @@ def _named(c: Cursor) -> QName:
 
 
 def _exists(ctx: Context, name: QName) -> bool:
-    return ((ctx.session.database, *name.parts)[-2:]) in ctx.snapshot.schemas
+    schema = (ctx.session.database, *name.parts)[-2:]
+    return schema in ctx.snapshot.schemas and not _dropped(ctx, *schema)
+
+
+def _dropped(ctx: Context, database: str, name: str) -> bool:
+    """Whether the session's own transaction has dropped a schema."""
+    return any(u[:2] == (database, name) and u.dropped for u in ctx.session.undecided)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""What a session has done when a transaction has ended in which it made schemas. No client can write this statement.
+"""What a session has done when a transaction has ended in which it made or dropped schemas.
+
+No client can write this statement.
 
 Owns: the statement, in the form in which it reaches the process that has the catalogue.
 Must not know: transactions (``catalog.undecided``). Start reading at ``SettleSchemas``.
@@ -11,7 +13,7 @@ from typing import ClassVar, Self
 
 from pgstream.catalog.undecided import READ_ONLY, TRANSACTION
 from pgstream.sql.cursor import Cursor
-from pgstream.statements.base import Context, Result, Statement
+from pgstream.statements.base import Context, Result, Statement, Undecided
 
 __all__ = ["READ_ONLY", "TRANSACTION", "SettleSchemas"]
 
@@ -37,6 +39,10 @@ class SettleSchemas(Statement):
         return cls(gone)
 
     async def execute(self, ctx: Context) -> Result:
-        left = [s for s in ctx.session.undecided if not await ctx.catalog.settle_schema(*s, wait=self.gone)]
-        ctx.session.undecided[:] = left
+        ctx.session.undecided[:] = [u for u in ctx.session.undecided if not await self._settle(ctx, u)]
         return Result("SETTLE SCHEMAS")
+
+    async def _settle(self, ctx: Context, u: Undecided) -> bool:
+        if u.dropped is None:
+            return await ctx.catalog.settle_schema(u.database, u.schema, wait=self.gone)
+        return await ctx.catalog.settle_dropped(u.database, u.schema, u.dropped, wait=self.gone)

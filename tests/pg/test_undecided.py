@@ -1,4 +1,4 @@
-"""CREATE SCHEMA inside a transaction: kept by COMMIT, gone with everything else that ends one."""
+"""CREATE and DROP SCHEMA inside a transaction: kept by COMMIT, gone with everything else that ends one."""
 
 from __future__ import annotations
 
@@ -184,3 +184,73 @@ def test_a_server_that_is_killed(workspace: Path) -> None:
             assert listed(conn, "stays") and not listed(conn, "goes")
     finally:
         server.stop()
+
+
+OBJECTS = """
+CREATE TABLE {0}.t (id serial PRIMARY KEY, name text);
+CREATE VIEW {0}.v AS SELECT id FROM {0}.t;
+CREATE TYPE {0}.pair AS (x int, y int);
+CREATE DOMAIN {0}.small AS int CHECK (value < 10);
+CREATE FUNCTION {0}.twice(int) RETURNS int LANGUAGE sql AS 'SELECT 2 * $1';
+CREATE AGGREGATE {0}.total(int) (sfunc = int4pl, stype = int);
+CREATE STATISTICS {0}.s ON id, name FROM {0}.t;
+CREATE SEQUENCE {0}."Odd one"
+"""
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+@pytest.mark.parametrize(("end", "stays"), [("COMMIT", False), ("ROLLBACK", True)])
+def test_the_transaction_decides_what_is_dropped(
+    conn: psycopg.Connection[Any], end: str, stays: bool, prepare: bool
+) -> None:
+    """The transaction has locked what is dropped: no other connection could drop it."""
+    notices: list[str | None] = []
+    conn.add_notice_handler(lambda n: notices.append(n.severity))
+    name = f"dropped_{end.lower()}_{prepare}".lower()
+    conn.execute(f"CREATE SCHEMA {name}".encode())
+    conn.execute(OBJECTS.format(name).encode())
+    conn.execute("BEGIN")
+    conn.execute(f"INSERT INTO {name}.t (name) VALUES ('a')".encode())
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="cannot drop schema"), conn.transaction():
+        conn.execute(f"DROP SCHEMA {name}".encode(), prepare=prepare)
+    conn.execute(f"DROP SCHEMA {name} CASCADE".encode(), prepare=prepare)
+    with pytest.raises(psycopg.errors.InvalidSchemaName), conn.transaction():
+        conn.execute(f"DROP SCHEMA {name}".encode(), prepare=prepare)
+    conn.execute(end.encode())
+    assert listed(conn, name) is stays and "WARNING" not in notices
+    if stays:
+        assert conn.execute(f"SELECT count(*) FROM {name}.t".encode()).fetchall() == [(0,)]
+        conn.execute(f"DROP SCHEMA {name} CASCADE".encode())
+
+
+def test_dropped_and_made_again(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("CREATE SCHEMA dropped_again")
+    with conn.transaction():
+        conn.execute("DROP SCHEMA dropped_again")
+        conn.execute("CREATE SCHEMA dropped_again")
+        conn.execute("CREATE TABLE dropped_again.t (a int)")
+    assert conn.execute("TABLE dropped_again.t").fetchall() == []
+    with conn.transaction():
+        conn.execute("DROP TABLE dropped_again.t")
+        conn.execute("DROP SCHEMA dropped_again")
+    assert not listed(conn, "dropped_again")
+
+
+def test_made_and_dropped_in_one_transaction(conn: psycopg.Connection[Any]) -> None:
+    with conn.transaction():
+        conn.execute("CREATE SCHEMA dropped_once")
+        conn.execute("CREATE TABLE dropped_once.t (a int)")
+        conn.execute("DROP SCHEMA dropped_once CASCADE")
+    assert not listed(conn, "dropped_once")
+
+
+def test_a_savepoint_takes_the_drop_back(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("CREATE SCHEMA dropped_not")
+    conn.execute("BEGIN")
+    conn.execute("SAVEPOINT one")
+    conn.execute("DROP SCHEMA dropped_not")
+    conn.execute("ROLLBACK TO SAVEPOINT one")
+    conn.execute("CREATE TABLE dropped_not.t (a int)")
+    conn.execute("COMMIT")
+    assert listed(conn, "dropped_not")
+    conn.execute("DROP SCHEMA dropped_not CASCADE")

@@ -1,0 +1,53 @@
+"""DROP SCHEMA in a client's transaction: the schema is emptied in that transaction, and goes when it has committed.
+
+Another connection would wait for what the client's own transaction has locked, and PostgreSQL cannot see that deadlock.
+Until its end the empty schema stands in ``pg_namespace``; the session takes it for gone.
+Owns: emptying it. Must not know: how the transaction ends (``settle``). Start reading at ``empty``.
+"""
+
+from __future__ import annotations
+
+from pgstream.catalog.records import Snapshot
+from pgstream.errors import DependentsExist
+from pgstream.names import quote_literal
+from pgstream.statements.base import Context
+
+_INSIDE = """
+    FROM pg_catalog.pg_depend d
+    WHERE d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass AND d.deptype = 'n'
+        AND d.refobjid = (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {name})"""
+_LISTED = f"""
+SELECT pg_catalog.string_agg(pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
+    || ' depends on schema ' || {{name}}, E'\\n' ORDER BY d.classid, d.objid){_INSIDE}"""
+# What depends on something else in the schema may be gone with it, and so has no identity any more.
+_EMPTIED = f"""
+DO $pgstream$
+DECLARE
+    inside record;
+    object record;
+BEGIN
+    FOR inside IN SELECT d.classid, d.objid{_INSIDE} ORDER BY d.classid, d.objid LOOP
+        SELECT * INTO object FROM pg_catalog.pg_identify_object(inside.classid, inside.objid, 0);
+        IF object.identity IS NOT NULL THEN
+            EXECUTE pg_catalog.format('DROP %s %s CASCADE', CASE object.type WHEN 'composite type' THEN 'type'
+                WHEN 'statistics object' THEN 'statistics' ELSE object.type END, object.identity);
+        END IF;
+    END LOOP;
+END $pgstream$"""
+
+
+async def empty(ctx: Context, name: str, *, cascade: bool, at: int | None) -> None:
+    """Have the session's role drop what PostgreSQL has in a schema. Errors: DependentsExist, PostgreSQL's."""
+    if holds := _relations(ctx.catalog.snapshot, ctx.session.database, name):
+        raise DependentsExist(kind="schema", name=name, detail=holds, at=at)
+    given = {"name": quote_literal(name)}
+    if cascade:
+        await ctx.postgres(_EMPTIED.format(**given))
+    elif inside := await ctx.postgres(_LISTED.format(**given)):
+        raise DependentsExist(kind="schema", name=name, detail=inside, at=at)
+
+
+def _relations(snapshot: Snapshot, database: str, schema: str) -> str | None:
+    full = (r.full for r in snapshot.relations.values())
+    found = sorted(str(name) for name in full if (name.database, name.schema) == (database, schema))
+    return f"It holds {', '.join(found[:5])}{', …' if len(found) > 5 else ''}." if found else None
