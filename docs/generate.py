@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 # A checkout's own code, whichever one is installed in the environment that runs this.
@@ -18,8 +20,10 @@ from pgstream.catalog.system_tables import TABLES
 from pgstream.config import SETTINGS
 from pgstream.planner.functions import ANY, FUNCTIONS
 from pgstream.stores.spec import Can, Full, Option, OptionTable, StoreType
+from tests.datadriven import Case, cases
 
 DOCS = Path(__file__).parent
+SYSTEM_TABLES = "system_tables"
 NOTE = "<!-- Made by docs/generate.py from {origin}; do not edit. -->\n\n"
 
 
@@ -50,26 +54,67 @@ def settings_page() -> str:
 
 
 def statement_pages() -> dict[str, str]:
-    """docs/statements/<module>.md, and the index."""
-    modules: dict[str, list[type[statements.Statement]]] = {}
-    for cls in statements.STATEMENTS:
-        modules.setdefault(cls.__module__.rsplit(".", 1)[1], []).append(cls)
+    """docs/statements/<statement>.md with executed examples, and the index."""
+    shown = examples()
+    shown.pop(SYSTEM_TABLES, None)
     pages = {}
     index = ["# Statements\n\n" + NOTE.format(origin="the docstrings of pgstream/statements")]
-    for module, classes in sorted(modules.items()):
-        out = [
-            f"# {module.replace('_', ' ').capitalize()}\n\n" + NOTE.format(origin=f"pgstream/statements/{module}.py")
-        ]
-        for cls in classes:
-            syntax, _, rest = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
-            title = " ".join(cls.words) or cls.__name__
-            out.append(f"## {title}\n\n```\n{syntax}\n```\n\n{rest}\n\n")
-            if cls.columns:
-                out.append("Answers: " + " · ".join(f"`{c.name}` {c.type}" for c in cls.columns) + "\n\n")
-            index.append(f"- [{title}]({module}.md)\n")
-        pages[f"statements/{module}.md"] = "".join(out).rstrip() + "\n"
+    for cls in sorted(statements.STATEMENTS, key=page_title):
+        module, name = cls.__module__.rsplit(".", 1)[1], _snake(cls.__name__)
+        syntax, _, rest = inspect.cleandoc(cls.__doc__ or "").partition("\n\n")
+        out = [f"# {page_title(cls)}\n\n" + NOTE.format(origin=f"pgstream/statements/{module}.py and its examples")]
+        out.append(f"```\n{syntax}\n```\n\n{rest}\n\n")
+        if cls.columns:
+            out.append("Answers: " + " · ".join(f"`{c.name}` {c.type}" for c in cls.columns) + "\n\n")
+        cases_ = shown.pop(name, [])
+        if cases_:
+            out.append("## Examples\n\n" + "\n".join(map(_example, cases_)))
+        index.append(f"- [{page_title(cls)}]({name}.md)\n")
+        pages[f"statements/{name}.md"] = "".join(out).rstrip() + "\n"
+    if shown:
+        raise ValueError(f"examples of no statement: {', '.join(sorted(shown))}")
     pages["statements/README.md"] = "".join(index)
     return pages
+
+
+# Titles of statements whose first words are not their own.
+_TITLES = {
+    "AlterOwner": "ALTER … OWNER TO", "AlterRelation": "ALTER … SET description", "CopyStream": "COPY of a stream",
+    "CreateChangelogAs": "CREATE CHANGELOG AS SELECT", "CreateStreamAs": "CREATE STREAM AS SELECT",
+    "CreateMaterializedViewAs": "CREATE MATERIALIZED VIEW AS SELECT", "DescribeStatement": "DESCRIBE a statement",
+    "GrantPrivileges": "GRANT of privileges", "RevokePrivileges": "REVOKE of privileges", "CloseCursor": "CLOSE",
+    "InsertInto": "INSERT INTO … SELECT", "SelectStream": "SELECT",
+}  # fmt: skip
+
+
+def page_title(cls: type[statements.Statement]) -> str:
+    """A statement's name on its page."""
+    return _TITLES.get(cls.__name__) or " ".join(cls.words)
+
+
+def examples() -> dict[str, list[Case]]:
+    """The cases of tests that say on which page they are shown; the tests run them, so they are true."""
+    out: dict[str, list[Case]] = {}
+    for path in sorted((DOCS.parent / "tests" / "stream" / "manual").glob("*.test")):
+        for case in cases(path):
+            if page := case.args.get("page"):
+                out.setdefault(page, []).append(case)
+    return out
+
+
+# What stands for a test's own places.
+_SHOWN = (("$bootstrap", "localhost:9092"), ("$db", "main"), ("manual_", ""), ("man_", ""), ("manq_", ""),
+          ("$invitation", "bd5b2db3-8c5f-4a4e-9c1a-0c3f6f3d1a55"))  # fmt: skip
+
+
+def _example(case: Case) -> str:
+    texts = [case.input, case.expected]
+    for i, text in enumerate(texts):
+        for said, shown in _SHOWN:
+            text = text.replace(said, shown)
+        texts[i] = re.sub(r"base64:[\w+/=]{40,}", "base64:…", text)
+    error = "ERROR " if case.directive == "error" else ""
+    return f"```sql\n{texts[0]};\n```\n```\n{error}{texts[1]}\n```\n"
 
 
 def store_pages() -> dict[str, str]:
@@ -163,6 +208,7 @@ def system_tables_page() -> str:
         "they follow a running query every two seconds. What the catalogue does not keep, such as who last updated\n"
         "an object, is NULL. Why it works as it does: `docs/decisions/0020-system-tables.md`.\n"
     )
+    out.append("\n## Example\n\n" + "\n".join(map(_example, examples()[SYSTEM_TABLES])))
     for name, table in sorted(TABLES.items()):
         out.append(f"\n## {name}\n\n{table.say}\n\n| column | type |\n|---|---|\n")
         for column in table.columns.split(", "):
@@ -204,8 +250,15 @@ def pages() -> dict[str, str]:
 
 
 def stale() -> list[str]:
-    """Pages that are not what the code says."""
-    return [p for p, text in pages().items() if not (DOCS / p).exists() or (DOCS / p).read_text() != text]
+    """Pages that are not what the code says, and those of statements that are no more."""
+    now = pages()
+    old = [p for p, text in now.items() if not (DOCS / p).exists() or (DOCS / p).read_text() != text]
+    return old + left_over(now)
+
+
+def left_over(now: Collection[str]) -> list[str]:
+    """Pages of statements that the code has not."""
+    return [p for p in (f"statements/{f.name}" for f in (DOCS / "statements").glob("*.md")) if p not in now]
 
 
 if __name__ == "__main__":
@@ -213,7 +266,10 @@ if __name__ == "__main__":
         old = stale()
         print(f"stale: {', '.join(old)}; run make docs" if old else "docs are current")
         sys.exit(bool(old))
-    for path, text in pages().items():
+    written = pages()
+    for path in left_over(written):
+        (DOCS / path).unlink()
+    for path, text in written.items():
         (DOCS / path).parent.mkdir(parents=True, exist_ok=True)
         (DOCS / path).write_text(text)
         print(path)

@@ -2,13 +2,17 @@
 
 Directives (variables such as ``$bootstrap`` and ``$db`` are replaced in inputs; each file has a database of its own):
 
-``statement [notices] [moments]``   SQL through psycopg; prints notices, rows (`` | `` between columns), or the command
-                         tag; with ``moments`` those of now show as ``<time>``
+``statement [notices] [moments] [tokens]``   SQL through psycopg; prints notices, rows (`` | `` between columns), or the
+                         command tag; with ``moments`` those of now show as ``<time>``, with ``tokens`` both as such
 ``query [within=30s]``   the same, repeated until the expected rows come
 ``error``                SQL that fails: ``SQLSTATE at POSITION: message`` and, if there, ``HINT: …``
+``let name=…``           SQL whose first value ``$name`` stands for from now on
+``connect user=… password=… [database=…]``   go on as this user
 ``topic name=… [partitions=…] [config=value …]``    create a topic
 ``produce topic=… [timestamp=ms]``   one record a line: ``value`` or ``key => value``; ``NULL`` is a null
 ``consume topic=… n=…``  committed records as ``key => value @timestamp`` sorted by text, at least n
+``only=pattern``: rows that fit; other tests' objects are in the same server. ``figures``: times, speeds and sizes show
+as ``<n>``. ``page=name`` after a directive: the case is an example on docs/statements/name.md.
 UUIDs print as ``<id>``. A case run alone runs the cases before it in its file first.
 """
 
@@ -27,7 +31,9 @@ from psycopg import sql
 from tests.datadriven import Case, cases, check
 from tests.server import Kafka, Server, within
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00:00")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?\+00:00")
+_FIGURE = re.compile(r" \| [\d.]+ \| (?=ms$|rows/s$|bytes$)", re.M)
+_TOKEN = re.compile(r"(?<![\w-])[\w-]{43}(?![\w-])")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -54,12 +60,12 @@ class Flow:
     def run(self, case: Case) -> None:
         getattr(self, "do_" + case.directive)(case, self.text(case.input))
 
-    def rows(self, text: str) -> str:
+    def rows(self, text: str, only: str = "") -> str:
         cursor = self.connection.execute(text.encode())
         if cursor.description is None:
             return cursor.statusmessage or ""
         lines = [" | ".join(_show(v) for v in row) for row in cursor.fetchall()]
-        return self.mask("\n".join(lines) or "(no rows)")
+        return self.mask("\n".join(line for line in lines if re.search(only, line)) or "(no rows)")
 
     def mask(self, text: str) -> str:
         for name, value in self.variables.items():
@@ -69,9 +75,11 @@ class Flow:
 
     def do_statement(self, case: Case, text: str) -> None:
         self.notices.clear()
-        out = self.rows(text)
+        out = self.rows(text, self.text(case.args.get("only", "")))
         heard = [n for n in self.notices if "query engine" not in n] if "notices" in case.args else []
-        out = _MOMENT.sub("<time>", out) if "moments" in case.args else out
+        out = _MOMENT.sub("<time>", out) if {"moments", "tokens"} & case.args.keys() else out
+        out = _TOKEN.sub("<token>", out) if "tokens" in case.args else out
+        out = _FIGURE.sub(" | <n> | ", out) if "figures" in case.args else out
         check(case, "\n".join([*heard, out]))
 
     def do_query(self, case: Case, text: str) -> None:
@@ -104,6 +112,16 @@ class Flow:
             out += f"\nDETAIL: {d.message_detail}" if d.message_detail else ""
             out += f"\nHINT: {d.message_hint}" if d.message_hint else ""
         check(case, self.mask(out))
+
+    def do_let(self, case: Case, text: str) -> None:
+        [value, *_] = self.connection.execute(text.encode()).fetchone() or [None]
+        self.variables[case.args["name"]] = str(value)
+
+    def do_connect(self, case: Case, text: str) -> None:
+        self.connection.close()
+        user, password = case.args["user"], case.args["password"]
+        database = self.text(case.args.get("database", self.database))
+        self.connection = self.server.connect(database, user=user, password=password)
 
     def do_topic(self, case: Case, text: str) -> None:
         assert self.kafka

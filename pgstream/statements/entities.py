@@ -63,7 +63,7 @@ class CreateEntity(Statement):
         kind = places.store_type(store)
         kind.require(Can.CREATE_ENTITY, self.path.at)
         options = kind.entity_options.check(self.given)
-        async with places.open_store(ctx, store) as admin:
+        async with places.open_store(ctx, store, self.path.at) as admin:
             await admin.create(entity, options)
         summary = f'entity "{entity}" was successfully created in store "{store.name}"'
         return done(self.tag, ddl("entity", entity, "CREATE", [store.name, *self.path.parts], summary))
@@ -106,7 +106,7 @@ class UpdateEntity(Statement):
             raise NotSupported(what="changing how many replicas an entity has", at=replicas.at)
         options = kind.entity_options.check(self.given)
         unset = frozenset(g.name for g in self.given.values() if g.value is None)
-        async with places.open_store(ctx, store) as admin:
+        async with places.open_store(ctx, store, self.path.at) as admin:
             await admin.update(entity, options, unset)
         summary = f'entity "{entity}" was successfully updated in store "{store.name}"'
         return done(self.tag, ddl("entity", entity, "UPDATE", [store.name, *self.path.parts], summary))
@@ -150,7 +150,7 @@ class DropEntity(Statement):
                 detail=f"Relations defined on it: {', '.join(users)}.",
                 hint="Drop the relations first.",
             )
-        async with places.open_store(ctx, store) as admin:
+        async with places.open_store(ctx, store, self.path.at) as admin:
             await admin.drop(entity)
         summary = f'entity "{entity}" was successfully dropped from store "{store.name}"'
         return done(self.tag, ddl("entity", entity, "DROP", [store.name, *self.path.parts], summary))
@@ -185,7 +185,7 @@ class ListEntities(Statement):
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)
         places.store_type(store).require(Can.LIST)
-        async with places.open_store(ctx, store) as admin:
+        async with places.open_store(ctx, store, self.path.at if self.path is not None else None) as admin:
             found = await admin.list_entities(self.path.parts if self.path is not None else ())
         return listing(self.columns, [(e.name, e.is_leaf) for e in found])
 
@@ -220,7 +220,7 @@ class DescribeEntity(Statement):
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)
         places.store_type(store).require(Can.DESCRIBE, self.path.at)
-        async with places.open_store(ctx, store) as admin:
+        async with places.open_store(ctx, store, self.path.at) as admin:
             e = await admin.describe(_entity(self.path))
         return listing(self.columns, [(e.name, True, e.partitions, e.replicas, None, None, json_text(e.configs))])
 
@@ -265,7 +265,7 @@ class PrintEntity(Statement):
         store = places.store(ctx, self.store)
         places.store_type(store).require(Can.PRINT, self.path.at)
         # Asked here, so that a missing topic is an error of the statement and not of its first row.
-        async with places.open_store(ctx, store) as admin:
+        async with places.open_store(ctx, store, self.path.at) as admin:
             await admin.describe(_entity(self.path))
         return Result(ROWS, self.columns, self._records(ctx, store))
 
@@ -274,7 +274,7 @@ class PrintEntity(Statement):
         if left == 0:
             return
         async with (
-            places.open_store(ctx, store) as admin,
+            places.open_store(ctx, store, self.path.at) as admin,
             aclosing(admin.read(_entity(self.path), self.from_beginning)) as records,  # type: ignore[type-var]
         ):
             async for record in records:
@@ -323,7 +323,7 @@ class InsertIntoEntity(Statement):
             json.loads(self.document)
         except json.JSONDecodeError as e:
             raise InvalidText(type="json", at=self.document_at, detail=f"{e.msg} at character {e.pos + 1}.") from None
-        async with places.open_store(ctx, store) as admin:
+        async with places.open_store(ctx, store, self.path.at) as admin:
             await admin.insert(_entity(self.path), self.document.encode())
         return Result(self.tag)
 

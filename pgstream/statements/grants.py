@@ -15,7 +15,7 @@ from pgstream import types
 from pgstream.catalog import kinds
 from pgstream.catalog.privileges import OWNERSHIP, Grant
 from pgstream.errors import InsufficientPrivilege, InvalidGrant, PgStreamError, UndefinedColumn
-from pgstream.names import Name, QName
+from pgstream.names import FullName, Name, QName
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access
 from pgstream.statements.access import Need, Target
@@ -284,7 +284,9 @@ class AlterOwner(GrantOwnership):
     async def execute(self, ctx: Context) -> Result:
         target = await self.give(ctx)
         summary = f'Ownership of "{target.name}" granted to role "{self.role}"'
-        return done(self.tag, ddl(target.kind, target.name, "ALTER", [target.name], summary))
+        in_parts = target.kind in ("relation", "schema")
+        path = FullName.parse(target.name) if in_parts else (target.name,)
+        return done(self.tag, ddl(target.kind, target.name, "ALTER", path, summary))
 
 
 _ACTIONS = {"USE": "usage", "CREATE IN": "create", "SELECT FROM": "select", "INSERT INTO": "insert", "DROP": OWNERSHIP}

@@ -13,9 +13,11 @@ from pgstream import stores
 from pgstream.catalog import kinds
 from pgstream.catalog.records import ObjectRecord, RelationRecord, StoreRecord
 from pgstream.errors import (
+    DuplicateObject,
     NoCurrentStore,
     NotReady,
     UndefinedDatabase,
+    UndefinedEntity,
     UndefinedRelation,
     UndefinedSchema,
     UndefinedStore,
@@ -51,11 +53,14 @@ def store_type(record: StoreRecord) -> StoreType:
 
 
 @asynccontextmanager
-async def open_store(ctx: Context, record: StoreRecord) -> AsyncIterator[Admin]:
-    """The store's face without Spark, closed at the end."""
+async def open_store(ctx: Context, record: StoreRecord, at: int | None = None) -> AsyncIterator[Admin]:
+    """The store's face without Spark, closed at the end. ``at``: where the statement names the entity."""
     admin = stores.open_admin(store_type(record), record.name, await ctx.catalog.store_options(record.name))
     try:
         yield admin
+    except (UndefinedEntity, DuplicateObject) as e:
+        e.at = at if e.at is None else e.at
+        raise
     finally:
         await admin.close()
 
