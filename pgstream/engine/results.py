@@ -49,6 +49,11 @@ class ResultStream(AsyncIterator[Row]):
         """Call ``tell`` once if the first row is long in coming. Before the first row is asked for."""
         self._quiet = tell
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next row is here."""
+        return bool(self._rows)
+
     def __aiter__(self) -> ResultStream:
         return self
 

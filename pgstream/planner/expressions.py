@@ -27,7 +27,7 @@ from pgstream.errors import (
     UndefinedOperator,
 )
 from pgstream.names import quote_spark
-from pgstream.planner import infer
+from pgstream.planner import comparisons, infer
 from pgstream.planner.bind import Scope, at
 from pgstream.planner.functions import FUNCTIONS, PLANNED, Function
 from pgstream.sql.select import fold
@@ -165,22 +165,22 @@ class Compiler:
         return Typed(f"(- {value.sql})", value.type)
 
     def on_eq(self, node: exp.Expr) -> Typed:
-        return self._binary(node, "=", types.BOOLEAN)
+        return self._compare(node, "=")
 
     def on_neq(self, node: exp.Expr) -> Typed:
-        return self._binary(node, "<>", types.BOOLEAN)
+        return self._compare(node, "<>")
 
     def on_lt(self, node: exp.Expr) -> Typed:
-        return self._binary(node, "<", types.BOOLEAN)
+        return self._compare(node, "<")
 
     def on_lte(self, node: exp.Expr) -> Typed:
-        return self._binary(node, "<=", types.BOOLEAN)
+        return self._compare(node, "<=")
 
     def on_gt(self, node: exp.Expr) -> Typed:
-        return self._binary(node, ">", types.BOOLEAN)
+        return self._compare(node, ">")
 
     def on_gte(self, node: exp.Expr) -> Typed:
-        return self._binary(node, ">=", types.BOOLEAN)
+        return self._compare(node, ">=")
 
     def on_nullsafeeq(self, node: exp.Expr) -> Typed:
         return self._binary(node, "<=>", types.BOOLEAN)
@@ -222,6 +222,8 @@ class Compiler:
     def on_in(self, node: exp.In) -> Typed:
         if not node.expressions or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             raise NotYet(what="IN with a subquery", at=at(node))
+        if (rows := comparisons.within(self, node)) is not None:
+            return rows
         items = ", ".join(self.sql(e) for e in node.expressions)
         return Typed(f"({self.sql(node.this)} IN ({items}))", types.BOOLEAN)
 
@@ -250,6 +252,9 @@ class Compiler:
             results.append(self.compile(default))
             text += f" ELSE {results[-1].sql}"
         return Typed(f"(CASE{subject}{text} END)", _common(results))
+
+    def _compare(self, node: exp.Expr, operator: str) -> Typed:
+        return comparisons.compare(self, node, operator) or self._binary(node, operator, types.BOOLEAN)
 
     def _binary(self, node: exp.Expr, operator: str, type_: Type | None = None) -> Typed:
         return Typed(f"({self.sql(node.this)} {operator} {self.sql(node.expression)})", type_)

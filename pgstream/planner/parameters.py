@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import InvalidText, NotYet, UndefinedParameter
+from pgstream.errors import InvalidText, UndefinedParameter
+from pgstream.planner.comparisons import quantifier
 from pgstream.sql.select import fold
+from pgstream.wire.arrays import ELEMENTS, items
 
 _NAME = re.compile(r"\$([0-9]+)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -25,7 +27,8 @@ _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "SMALLINT", 23: "INTEGER", 700: "FLOA
 _CASTS = {name: oid for oid, name in _TYPES.items()} | {"INT": 23}
 _BIGINT = 20
 _BYTEA = 17
-_ARRAYS = frozenset(row.array_oid for row in (*types.TABLE.values(), types.JSONB))
+_TEXT_ARRAY = 1009
+_ARRAY_OF = {row.oid: row.array_oid for row in (*types.TABLE.values(), types.JSONB)}
 _ESCAPED = re.compile(rb"\\(\\|[0-3][0-7]{2})|\\")
 
 
@@ -71,7 +74,7 @@ def infer(tree: exp.Expr, columns: Mapping[str, int]) -> dict[int, int]:
     for column in tree.find_all(exp.Column):
         match = _is_parameter(column)
         oid = _beside(column, columns) if match is not None else 0
-        if match is not None and oid in _TYPES:
+        if match is not None and (oid in _TYPES or oid in ELEMENTS):
             found.setdefault(int(match[1]), oid)
     return found
 
@@ -81,12 +84,24 @@ def _beside(parameter: exp.Column, columns: Mapping[str, int]) -> int:
     parent = parameter.parent
     if isinstance(parent, exp.Limit):
         return _BIGINT
+    if parent is not None and quantifier(parent) and isinstance(parent.parent, exp.Predicate):
+        return _ARRAY_OF.get(_other_side(parent.parent, columns), _TEXT_ARRAY)
     if isinstance(parent, exp.Cast):
         return _CASTS.get(parent.to.sql().upper(), 0)
     if isinstance(parent, (exp.Predicate, exp.Between, exp.In)):
-        sides = [one for one in parent.iter_expressions() if isinstance(one, exp.Column) and _is_parameter(one) is None]
-        return columns.get(fold(sides[0].this), 0) if len(sides) == 1 else 0
+        return _other_side(parent, columns)
     return 0
+
+
+def _other_side(comparison: exp.Expr, columns: Mapping[str, int]) -> int:
+    """The oid of the one column that is compared, or of the elements of the one that is an array."""
+    sides = list(comparison.iter_expressions())
+    within = [one.expressions[0] for one in sides if quantifier(one) and len(one.expressions) == 1]
+    arrays = [one for one in within if isinstance(one, exp.Column) and _is_parameter(one) is None]
+    found = [one for one in sides if isinstance(one, exp.Column) and _is_parameter(one) is None]
+    if len(arrays) == 1 and not found:
+        return ELEMENTS.get(columns.get(fold(arrays[0].this), 0), 0)
+    return columns.get(fold(found[0].this), 0) if len(found) == 1 else 0
 
 
 def _is_parameter(column: exp.Column) -> re.Match[str] | None:
@@ -98,8 +113,8 @@ def _is_parameter(column: exp.Column) -> re.Match[str] | None:
 
 def _literal(parameter: Parameter, count: bool, at: int | None) -> exp.Expr:
     value, type_ = parameter.value, _TYPES.get(parameter.oid, "VARCHAR")
-    if parameter.oid in _ARRAYS:
-        raise NotYet(what="a bound array", at=at, hint="Bind its elements one by one: IN ($1, $2).")
+    if parameter.oid in ELEMENTS:
+        return _array(parameter, at)
     if value is not None and parameter.oid == _BYTEA:
         return exp.HexString(this=_bytes(value).hex())
     if count and value is not None and value.isdigit():
@@ -111,6 +126,20 @@ def _literal(parameter: Parameter, count: bool, at: int | None) -> exp.Expr:
     if type_ == "VARCHAR" and value is not None:
         return inner
     return exp.Cast(this=inner, to=exp.Var(this=type_))
+
+
+def _array(parameter: Parameter, at: int | None) -> exp.Expr:
+    of = ELEMENTS[parameter.oid]
+    type_ = exp.Var(this=f"ARRAY<{_TYPES.get(of, 'VARCHAR')}>")
+    if parameter.value is None:
+        return exp.Cast(this=exp.Null(), to=type_)
+    try:
+        found = [_literal(Parameter(value, of), False, at) for value in items(parameter.value)]
+    except ValueError:
+        raise InvalidText(type="array", at=at) from None
+    array = exp.Array(expressions=found)
+    # The elements say their type themselves, and a number its own precision.
+    return array if found else exp.Cast(this=array, to=type_)
 
 
 def _bytes(text: str) -> bytes:

@@ -207,7 +207,10 @@ class Extended:
         elif portal.sending.ran:
             raise NotReady(what=f'portal "{message.portal}" cannot be run')
         try:
-            client.write(await portal.sending.send(client, max(message.limit, 0)))
+            # A portal with a name is read piece by piece, and so goes on after a short piece. The limit of the one
+            # without is all that is asked for (JDBC's setMaxRows).
+            part = bool(message.portal)
+            client.write(await portal.sending.send(client, max(message.limit, 0), part=part))
         except BaseException:
             await portal.sending.close()  # its Sync may wait behind a client that does not read
             raise

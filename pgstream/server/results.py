@@ -6,6 +6,7 @@ Must not know: sessions beyond the sink it writes to, statements' meaning. Start
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
@@ -73,6 +74,10 @@ class Rows:
         )
 
 
+LINGER_S = 0.1
+"""How long what has come of a streaming result waits for more, where a part of what was asked for will do."""
+
+
 class Sending:
     """A result on its way: rows not yet sent stay here between Executes. ``close`` ends a streaming result."""
 
@@ -85,11 +90,16 @@ class Sending:
         )
         rows = result.rows
         self._rows = rows if isinstance(rows, AsyncIterator) else iter(rows)
+        self._coming: asyncio.Future[TextRow] | None = None  # the next row, which an Execute did not wait for
         self._counts = bool(result.columns) and result.copy is None
         self._finished = False
 
-    async def send(self, sink: Sink, limit: int = 0) -> bytes:
-        """Send up to ``limit`` rows (0: all); gives the message that ends them, for the caller to send."""
+    async def send(self, sink: Sink, limit: int = 0, *, part: bool = False) -> bytes:
+        """Send up to ``limit`` rows (0: all); gives the message that ends them, for the caller to send.
+
+        ``part``: fewer will do, of a streaming result those that come within ``LINGER_S`` of the first. Never none:
+        drivers take that for the end.
+        """
         if self._finished:
             return self._complete(0)
         form = self._form
@@ -99,33 +109,57 @@ class Sending:
             limit = 0
         rows = self._rows
         if isinstance(rows, AsyncIterator):
-            count = await self._stream(rows, sink, limit)
+            count, ended = await self._stream(rows, sink, limit, part and limit > 1)
         else:
-            count = await self._walk(rows, sink, limit)
-        if limit and count == limit:
+            count, ended = await self._walk(rows, sink, limit)
+        if not ended:
             return backend.PORTAL_SUSPENDED
         self._finished = True
         return form.ending + self._complete(count)
 
-    async def _stream(self, rows: AsyncIterator[TextRow], sink: Sink, limit: int) -> int:
-        """Send rows as they come."""
-        count = 0
-        async for row in rows:
-            sink.write(self._form.row(row))
-            count += 1
-            await sink.drained()
-            if count == limit:
-                break
-        return count
+    async def _stream(self, rows: AsyncIterator[TextRow], sink: Sink, limit: int, part: bool) -> tuple[int, bool]:
+        """Send rows as they come; how many, and whether they have ended."""
+        count, until = 0, 0.0
+        now = asyncio.get_running_loop().time
+        try:
+            while not limit or count < limit:
+                row = await (self._next_within(rows, until - now()) if part and count else self._next(rows))
+                if row is None:
+                    break
+                sink.write(self._form.row(row))
+                count += 1
+                await sink.drained()
+                if count == 1:
+                    until = now() + LINGER_S
+        except StopAsyncIteration:
+            return count, True
+        return count, False
 
-    async def _walk(self, rows: Iterator[TextRow], sink: Sink, limit: int) -> int:
-        """Send rows that are all there, many at a time."""
+    async def _next(self, rows: AsyncIterator[TextRow]) -> TextRow:
+        if self._coming is None:
+            return await anext(rows)
+        coming = self._coming
+        await asyncio.wait({coming})
+        self._coming = None
+        return coming.result()
+
+    async def _next_within(self, rows: AsyncIterator[TextRow], seconds: float) -> TextRow | None:
+        """None: it has not come yet, and is waited for by the next Execute."""
+        if self._coming is None:
+            if getattr(rows, "ready", False):
+                return await anext(rows)
+            self._coming = asyncio.ensure_future(anext(rows))
+        done, _ = await asyncio.wait({self._coming}, timeout=max(seconds, 0))
+        return await self._next(rows) if done else None
+
+    async def _walk(self, rows: Iterator[TextRow], sink: Sink, limit: int) -> tuple[int, bool]:
+        """Send rows that are all there, many at a time; how many, and whether they have ended."""
         count = 0
         while batch := [self._form.row(row) for row in islice(rows, min(BATCH, limit - count) if limit else BATCH)]:
             sink.write(b"".join(batch))
             count += len(batch)
             await sink.drained()
-        return count
+        return count, not limit or count < limit
 
     @property
     def ran(self) -> bool:
@@ -139,6 +173,12 @@ class Sending:
     async def close(self) -> None:
         """End a streaming result; rows not sent are lost."""
         self._finished = True
+        if (coming := self._coming) is not None:
+            self._coming = None
+            coming.cancel()
+            await asyncio.wait({coming})
+            if not coming.cancelled():
+                coming.exception()  # nobody waits for it any more
         aclose = getattr(self._rows, "aclose", None)
         if aclose is not None:
             await aclose()

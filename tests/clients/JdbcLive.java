@@ -1,4 +1,4 @@
-// A streaming SELECT through the PostgreSQL JDBC driver with fetch size 1: prints each row when it comes.
+// A streaming SELECT through the PostgreSQL JDBC driver with a fetch size: prints each row when it comes.
 import java.sql.*;
 
 public class JdbcLive {
@@ -6,7 +6,8 @@ public class JdbcLive {
         try (Connection c = DriverManager.getConnection(a[0], a[1], a[2])) {
             c.setAutoCommit(false);
             try (Statement s = c.createStatement()) {
-                s.setFetchSize(1);
+                s.setFetchSize(Integer.parseInt(a[4]));
+                s.setMaxRows(Integer.parseInt(a[5]));
                 try (ResultSet r = s.executeQuery(a[3])) {
                     while (r.next()) {
                         System.out.println(r.getLong(1) + " " + r.getString(2));

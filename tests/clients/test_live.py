@@ -5,6 +5,7 @@ Each client reads a key of its own. The second record is sent only after the cli
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import json
@@ -124,6 +125,26 @@ def test_a_parameter_of_every_type(db: psycopg.Connection, binary: bool) -> None
     assert row is not None and dict(zip(PARAMETERS, row, strict=True)) == dict.fromkeys(PARAMETERS, True)
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_arrays_as_parameters(db: psycopg.Connection, binary: bool) -> None:
+    form = "%b" if binary else "%t"
+    checks = {
+        f"whole = ANY({form})": ([1, -2147483648], True),
+        f"big <> ALL({form})": ([2**60, 9007199254740993], False),
+        f"name = ANY({form})": (["x", "ü✓ \\ \" ' ,"], True),
+        f"price = ANY({form})": ([Decimal("123456789.125")], True),
+        f"day = ANY({form})": ([dt.date(2024, 2, 28)], False),
+        f"twice < SOME({form})": ([0.5, 1e301], True),
+        f"(small = ANY({form})) IS NULL": ([1, None], True),
+        f"{form} = ANY(names)": ("a b", True),
+        f"(name, ok) = ('x', {form})": (True, False),
+        f"(whole, ok) IN ((1, true), (-2147483648, {form}))": (True, True),
+    }
+    text = f"SELECT {', '.join(checks)} FROM every_type WITH ('starting.position' = 'earliest') LIMIT 1"
+    row = db.execute(text.encode(), [value for value, _ in checks.values()]).fetchone()
+    assert row is not None and dict(zip(checks, row, strict=True)) == {k: v for k, (_, v) in checks.items()}
+
+
 # Rows as they come
 
 
@@ -164,6 +185,32 @@ def test_psycopg2_named_cursor(server: Server, say: Callable[[str, int], None]) 
     _gone(server)
 
 
+async def test_asyncpg_cursor_of_many(server: Server, say: Callable[[str, int], None]) -> None:
+    """Rows come at once, however many are asked for at a time."""
+    c = await asyncpg.connect(server.url)
+    try:
+        say("many", 1)
+        async with c.transaction():
+            text = _select("many", " LIMIT 3").replace("= 'many'", "= ANY($1)")
+            rows = aiter(c.cursor(text, ["many", None, "it's"], prefetch=50))
+            assert await anext(rows) == (1, "many")
+            for n in (2, 3):
+                say("many", n)
+                assert await anext(rows) == (n, "many")
+            with pytest.raises(StopAsyncIteration):
+                await anext(rows)
+            rows = await c.cursor(text, ["many"])
+            assert [tuple(r) for r in await rows.fetch(2)] == [(1, "many"), (2, "many")]
+            assert [tuple(r) for r in await rows.fetch(20)] == [(3, "many")]
+        # Without a cursor the limit is a number of rows, not of a piece.
+        asked = asyncio.ensure_future(c.fetchrow(_select("fetchrow")))
+        say("fetchrow", 1)
+        assert await asked == (1, "fetchrow")
+    finally:
+        await c.close()
+    _gone(server)
+
+
 async def test_asyncpg_cursor(server: Server, say: Callable[[str, int], None]) -> None:
     c = await asyncpg.connect(server.url)
     try:
@@ -178,14 +225,30 @@ async def test_asyncpg_cursor(server: Server, say: Callable[[str, int], None]) -
     _gone(server)
 
 
-def test_jdbc_fetch_size(server: Server, say: Callable[[str, int], None]) -> None:
-    say("jdbc", 1)
-    command = jdbc(server, "JdbcLive.java", _select("jdbc", " LIMIT 2"))
+@pytest.mark.parametrize("fetch_size", [1, 100])
+def test_jdbc_fetch_size(server: Server, say: Callable[[str, int], None], fetch_size: int) -> None:
+    who = f"jdbc{fetch_size}"
+    say(who, 1)
+    command = jdbc(server, "JdbcLive.java", _select(who, " LIMIT 3"), str(fetch_size), "0")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
-        assert client.stdout.readline() == "1 jdbc\n"
-        say("jdbc", 2)
-        assert client.stdout.readline() == "2 jdbc\n"
+        assert client.stdout.readline() == f"1 {who}\n"
+        for n in (2, 3):
+            say(who, n)
+            assert client.stdout.readline() == f"{n} {who}\n"
+        assert client.wait(60) == 0 and not client.stdout.read()
+    _gone(server)
+
+
+def test_jdbc_max_rows(server: Server, say: Callable[[str, int], None]) -> None:
+    """A limit without a fetch size is what the client wants in all."""
+    say("most", 1)
+    with subprocess.Popen(
+        jdbc(server, "JdbcLive.java", _select("most"), "0", "2"), stdout=subprocess.PIPE, text=True
+    ) as client:
+        _started(server)
+        say("most", 2)
+        assert client.stdout is not None and client.stdout.read() == "1 most\n2 most\n"
         assert client.wait(60) == 0
     _gone(server)
 

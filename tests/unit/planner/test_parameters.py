@@ -27,6 +27,11 @@ def bound(text: str, *parameters: Parameter) -> str:
         (Parameter("-1.50", 1700), "-1.50"),
         (Parameter(None, 17), "CAST(NULL AS BYTES)"),
         (Parameter("1' OR 'a", 1700), "CAST('1'' OR ''a' AS DECIMAL(38, 18))"),
+        (Parameter("{-5,NULL}", 1016), "ARRAY(CAST('-5' AS BIGINT), CAST(NULL AS BIGINT))"),
+        (Parameter('{a,"it\'s, \\"b\\"",NULL}', 1015), "ARRAY('a', 'it''s, \"b\"', CAST(NULL AS VARCHAR))"),
+        (Parameter("{1.50,-20}", 1231), "ARRAY(1.50, -20)"),
+        (Parameter("{}", 1016), "CAST(ARRAY() AS ARRAY<BIGINT>)"),
+        (Parameter(None, 3807), "CAST(NULL AS ARRAY<VARCHAR>)"),
     ],
 )
 def test_a_value_is_a_literal_of_its_type(parameter: Parameter, sql: str) -> None:
@@ -38,8 +43,9 @@ def test_a_value_is_a_literal_of_its_type(parameter: Parameter, sql: str) -> Non
     [
         (Parameter("\\x0", 17), "22P02"),
         (Parameter("a\\9", 17), "22P02"),
-        (Parameter("{1}", 1016), "0A000"),
-        (Parameter(None, 3807), "0A000"),
+        (Parameter("{1", 1016), "22P02"),
+        (Parameter("1", 1009), "22P02"),
+        (Parameter("{{1}}", 1016), "22P02"),
     ],
 )
 def test_what_cannot_be_bound(parameter: Parameter, code: str) -> None:
@@ -88,9 +94,11 @@ def test_missing(parameters: tuple[Parameter, ...]) -> None:
         ("SELECT a FROM s WHERE n >= $1 AND $2 > s.n AND u <> $3 LIMIT $4", {1: 20, 2: 20, 4: 20}),
         ("SELECT a FROM s WHERE N IN (1, $1) AND p BETWEEN $2 AND $3", {1: 20, 2: 1700, 3: 1700}),
         ("SELECT $1::int, CAST($2 AS DOUBLE), f($3) FROM s", {1: 23, 2: 701}),
+        ("SELECT a FROM s WHERE n = ANY($1) AND u <> ALL($2) AND p < SOME($3)", {1: 1016, 2: 1015, 3: 1231}),
+        ("SELECT a FROM s WHERE unknown = ANY($1) AND $2 = ANY(t) AND $3 = ANY(l)", {1: 1009, 3: 20}),
         ("SELECT a FROM s WHERE $1 = $2 AND n = n", {}),
         ("WITH c AS (SELECT u AS n FROM s) SELECT n FROM c WHERE n = $1 LIMIT $2", {2: 20}),
     ],
 )
 def test_types_that_their_places_tell(text: str, oids: dict[int, int]) -> None:
-    assert infer(Cursor(text).select().tree, {"n": 20, "u": 1043, "p": 1700}) == oids
+    assert infer(Cursor(text).select().tree, {"n": 20, "u": 1043, "p": 1700, "t": 1009, "l": 1016}) == oids
