@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from pgstream.catalog import acl, objects, policies
+from pgstream.catalog import acl, activity, objects, policies
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, run
 from pgstream.catalog.privileges import Access
@@ -45,6 +45,7 @@ async def heal_database(
     schemas, relations = list(schemas), list(relations)
     await upgrade(conn, relations)
     await objects.furnish_database(conn, name)
+    await activity.ensure(conn)
     present = await _column(conn, _SCHEMAS)
     for schema in schemas:
         if schema.name not in present:

@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from pgstream.catalog import authority, databases, inventory, models, objects, postgres, undecided, upgrade
+from pgstream.catalog import activity, authority, databases, inventory, models, objects, postgres, undecided, upgrade
 from pgstream.catalog.crypto import Cipher
 from pgstream.catalog.heal import heal_database
 from pgstream.catalog.migrations import migrate
@@ -130,6 +130,7 @@ async def make_database(
         await objects.create_database(conn, name, options)
         async with administrator.connect(name) as inside:
             await objects.furnish_database(inside, name)
+            await activity.ensure(inside)
             await objects.ensure_schema(inside, "public", owner)
         await objects.guard_database(conn, name)
 

@@ -227,8 +227,8 @@ async def sync_roles(session: AsyncSession, roles: Iterable[str], access: Access
 
 
 OVERSIGHT = "pg_read_all_stats"
-"""PostgreSQL's own role that sysadmin has. A session works in a role, and without this one PostgreSQL shows no role the
-statements of users in pg_stat_activity, not even those of the session's own user."""
+"""PostgreSQL's own role that sysadmin has: it sees the statements of all users in pg_stat_activity. Other roles see
+those of the session's own user (``activity``)."""
 _MEMBERS = """
 SELECT r.rolname, m.rolname FROM pg_auth_members a
 JOIN pg_roles r ON r.oid = a.roleid JOIN pg_roles m ON m.oid = a.member"""

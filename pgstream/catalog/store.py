@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import hmac
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -417,6 +417,14 @@ class Catalog:
         return self._url(databases.CONTROL)
 
     # Users
+
+    async def end_backend(self, function: str, numbers: Sequence[int | None], user: str) -> bool | None:
+        """Call one of PostgreSQL's functions for a backend of this user's login; None: there is no such backend."""
+        call = f"SELECT {function}({', '.join(['%s'] * len(numbers))}) FROM pg_stat_activity WHERE pid = %s"
+        async with self._administrator.connect("postgres") as conn:
+            asked = await conn.execute(f"{call} AND usename = %s".encode(), [*numbers, numbers[0], user])
+            found: tuple[bool] | None = await asked.fetchone()
+        return found[0] if found is not None else None
 
     @property
     def mock_secret(self) -> bytes:

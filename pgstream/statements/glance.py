@@ -19,7 +19,7 @@ LONGEST = 4096
 _UPDATED = "|".join([*UPDATES, *(OLDER[word] for word in UPDATES if word in OLDER)])
 # INSERT INTO ENTITY and UPDATE STORE may be ours. A name that begins with a quote or a sign: the long way.
 _FORM = re.compile(
-    rf"""\s*(?: (?:SELECT|WITH|DELETE|VALUES)\b
+    rf"""\s*(?: (?:SELECT|WITH|DELETE|VALUES)\b(?!\s*(?:PG_CATALOG\s*\.\s*)?PG_(?:TERMINATE|CANCEL)_BACKEND\b)
              | INSERT\s+INTO\s+(?!ENTITY|{OLDER["ENTITY"]})[A-Z_]
              | UPDATE\s+(?!{_UPDATED})[A-Z_]
              | (?:BEGIN|COMMIT|END|ROLLBACK)(?=\s*;?\s*\Z)

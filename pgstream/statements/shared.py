@@ -18,7 +18,7 @@ from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
 from pgstream.sql.sniff import LITERAL
-from pgstream.statements import cursors, system_tables
+from pgstream.statements import backends, cursors, system_tables
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import UpdateComputePool
@@ -125,7 +125,7 @@ def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
     if system and (found := system_tables.find(text)) is not None:
         return found
     if not _reads(text, snapshot, session):
-        return None
+        return backends.find(text)
     return SystemTableWithStream if system and system_tables.reads(text) else SelectStream
 
 

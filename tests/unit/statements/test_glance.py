@@ -19,7 +19,8 @@ OLDER = [tuple(heading.OLDER.get(word, word) for word in words) for words in OUR
 WORDS = sorted(
     {word for words in OURS + OLDER for word in words}
     | {"SELECT", "WITH", "INSERT", "INTO", "UPDATE", "DELETE", "VALUES", "BEGIN", "COMMIT", "END", "ROLLBACK", "TO",
-       "set_config", "search_path", "pg_settings", "deltastream.sys", "pageviews", "Users", "t", "1", "'pageviews'"}
+       "set_config", "search_path", "pg_settings", "deltastream.sys", "pageviews", "pg_catalog.",
+       "pg_terminate_backend(1)", "pg_cancel_backend($1)", "Users", "t", "1", "'pageviews'"}
 )  # fmt: skip
 SPACE = st.sampled_from([" ", " ", " ", "\n\t", "/**/", "--x\n", ", ", "(", '"', ";", "; ", "."])
 STATEMENTS = st.lists(st.tuples(st.sampled_from(WORDS), SPACE), min_size=1, max_size=7).map(
@@ -58,6 +59,8 @@ def test_seen(text: str) -> None:
         "SELECT set_config('search_path', 'x', false)",
         "UPDATE pg_settings SET setting = 'x' WHERE name = 'Search_Path'",
         "SELECT * FROM deltastream.sys.queries",
+        "SELECT pg_terminate_backend(1)",
+        " select\tpg_catalog . pg_cancel_backend($1);",
         "SELECTED",
         "BEGIN APPLICATION a",
         "BEGIN; SELECT 1",
