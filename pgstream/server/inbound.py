@@ -47,17 +47,20 @@ class Inbound:
         self.waiting: bytes | bytearray = b""
         self._passing = 0  # rest of a relayed message whose begin has been relayed
         self._skipping = False  # after an error of ours, to the next Sync
+        self._left = False  # PostgreSQL was told goodbye
         self._uncopied = False  # the database could not get its copy of the system tables
 
     @property
     def whole(self) -> bool:
-        """Whether PostgreSQL was sent whole messages only."""
-        return not (self._passing or self._skipping)
+        """Whether PostgreSQL was sent whole messages only, and may be sent more."""
+        return not (self._passing or self._skipping or self._left)
 
     def pump(self, data: bytes | bytearray) -> None:
         """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
         # Runs for every chunk of every client: locals, and no calls on the common path.
         client = self._client
+        if self._left:
+            return
         flight, end, begin, pos = client.flight, len(data), 0, self._passing
         named = bool(client.extended.prepared or client.extended.portals or client.alert)
         clean = not (pos or named or self._skipping or flight.copying)
@@ -121,8 +124,7 @@ class Inbound:
                     return
                 flight.sent(QUERY)
             elif kind == TERMINATE:
-                self._relay(data, begin, pos)
-                self._client.end()
+                self._leave(data, begin, pos)
                 return
             elif kind == FLUSH:
                 if length != 4:  # to PostgreSQL an error after which it skips to Sync, where no answer is due
@@ -139,6 +141,16 @@ class Inbound:
             # As it lies when nothing came before it: a long message comes in thousands of chunks.
             self._passing, self.waiting = 0, data[pos:] if pos else data
             self._relay(data, begin, pos)
+
+    def _leave(self, data: bytes | bytearray, begin: int, pos: int) -> None:
+        """The client says goodbye, perhaps before it has its answers: PostgreSQL gives them, and then closes."""
+        client = self._client
+        if client.flight.caught_up:
+            self._relay(data, begin, pos)
+            client.end()
+        else:
+            self._left, self.waiting = True, b""
+            client.backend.write(data[begin:pos] + frontend.TERMINATE)
 
     def _is_postgres(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:
         """Whether a Query or Parse is PostgreSQL's at a glance, while nothing of ours is held or awaited."""

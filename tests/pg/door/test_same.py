@@ -14,6 +14,7 @@ from tests.pg.door.double import Door
 from tests.pg.door.raw import (
     FLUSH,
     SYNC,
+    TERMINATE,
     Message,
     Wire,
     bind,
@@ -207,3 +208,31 @@ def test_notifications_come_while_idle(door: Door) -> None:
         _answers(wire, query("LISTEN idle"))
         _answers(other, query("NOTIFY idle, 'now'"))
         assert _masked(wire.read()) == ("A", b"idle\0now\0")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        b"",
+        query("SELECT count(*) FROM generate_series(1, 300000)"),
+        query("SELECT count(*) FROM generate_series(1, 300000)") + query("SELECT 1/0"),
+        parse("SELECT n FROM generate_series(1, 20000) n") + bind() + execute() + SYNC,
+        query("COPY (SELECT n FROM generate_series(1, 20000) n) TO STDOUT"),
+        parse("SELECT 1/0") + bind() + execute() + parse("SELECT 1") + SYNC,
+    ],
+    ids=["nothing", "a query", "two queries", "a portal", "a copy", "an error"],
+)
+def test_a_client_that_says_goodbye_gets_its_answers_first(door: Door, asked: bytes) -> None:
+    said = []
+    for port in (door.port, door.postgres.port):
+        with Wire(port, door.USER, door.PASSWORD) as wire:
+            wire.send(asked + TERMINATE)
+            said.append(wire.rest())
+    assert said[0] == said[1]
+    assert bool(said[1]) is bool(asked)
+
+
+def test_what_comes_after_goodbye_is_not_looked_at(door: Door) -> None:
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        wire.send(query("SELECT 1") + TERMINATE + query("SELECT 2") + query("LIST STORES") + b"nonsense")
+        assert wire.rest().count(b"SELECT 1\0") == 1
