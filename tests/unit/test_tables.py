@@ -108,3 +108,14 @@ def test_every_statement_has_an_executed_example() -> None:
 def test_full_names_are_read_as_they_were_written(path: tuple[str, str, str]) -> None:
     full = FullName(*path)
     assert FullName.read(str(full)) == full
+
+
+def test_what_the_protocol_page_names_is_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "protocol.md").read_text())
+    assert len(named) > 80
+    missing = [
+        f"{file}::{test}"
+        for file, test in named
+        if not re.search(rf"^(async )?def {test}\(", (ROOT / "tests" / file).read_text(), re.M)
+    ]
+    assert missing == []

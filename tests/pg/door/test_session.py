@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import select
 import socket
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import psycopg
@@ -138,6 +141,33 @@ def test_shutdown(door):
         psycopg.connect(door.url, port=port)
     idle.close()
     busy.close()
+
+
+def test_a_running_statement_gets_its_grace(door):
+    listener, port = door.second(shutdown_grace_s=60)
+    with (
+        psycopg.connect(door.url, port=port, autocommit=True) as idle,
+        psycopg.connect(door.url, port=port, autocommit=True) as busy,
+        psycopg.connect(door.direct, autocommit=True) as direct,
+        ThreadPoolExecutor() as pool,
+    ):
+        direct.execute("SELECT pg_advisory_lock(4711)")
+        text = "SELECT 7 FROM pg_advisory_lock(4711)"
+        running = pool.submit(lambda: busy.execute(text).fetchone())
+        waits = "SELECT 1 FROM pg_stat_activity WHERE query = %s AND wait_event_type = 'Lock'"
+        until(lambda: direct.execute(waits, (text,)).fetchone())
+        closing = asyncio.run_coroutine_threadsafe(listener.close(), door.loop)
+        assert select.select([idle.fileno()], [], [], 20)[0]
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            idle.execute("SELECT 1")
+        with pytest.raises(psycopg.OperationalError, match="refused"):
+            psycopg.connect(door.url, port=port)
+        assert not running.done() and not closing.done()
+        direct.execute("SELECT pg_advisory_unlock(4711)")
+        assert running.result(20) == (7,)
+        closing.result(20)
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            busy.execute("SELECT 1")
 
 
 class Raw:

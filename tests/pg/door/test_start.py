@@ -307,11 +307,10 @@ def test_before_authentication_nobody_may_send_much(door):
 
 def test_keepalive_is_inherited(door):
     async def look() -> list[int]:
-        return [
-            s._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            for s in door.listener.sessions
-        ]
+        client = next(iter(listener.sessions))._transport.get_extra_info("socket")
+        asked = [(socket.IPPROTO_TCP, o) for o in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)]
+        return [client.getsockopt(*option) for option in ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), *asked)]
 
-    with psycopg.connect(door.url):
-        found = door.run(look())
-    assert found and all(found)
+    settings = {"tcp_keepalives_idle_s": 31, "tcp_keepalives_interval_s": 7, "tcp_keepalives_count": 3}
+    with second(door, **settings) as (listener, port), psycopg.connect(door.url, port=port):
+        assert door.run(look()) == [1, 31, 7, 3]
