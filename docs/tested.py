@@ -212,8 +212,8 @@ def _in_python(path: Path) -> Iterator[Seen]:
     for f in ast.walk(ast.parse(path.read_text())):
         if not isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        if f.decorator_list and any(_expects_failure(s) for s in f.body):
-            yield from (("error", t) for d in f.decorator_list for t in _texts(d))
+        what = "error" if any(_expects_failure(s) for s in f.body) else "executed"
+        yield from ((what, t) for d in f.decorator_list for t in _texts(d))
         for n in ast.walk(f):
             failing = (isinstance(n, (ast.With, ast.AsyncWith)) and any(_expects_failure(i) for i in n.items)) or (
                 isinstance(n, ast.Call) and getattr(n.func, "id", "") in _FAILS

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from pgstream.catalog import rights
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.engine import faults, requests
@@ -27,6 +28,7 @@ from pgstream.engine.progress import ProgressLog
 from pgstream.errors import NotReady, PgStreamError, UndefinedQuery
 
 LAUNCH_S = 10.0
+REGAIN = "Grant it again, then RESTART QUERY."
 STOP_S = 15.0
 # A query that ran this long was well: its failure is the first of a new row.
 WELL_AFTER_S = 60.0
@@ -225,6 +227,9 @@ class Queries:
             try:
                 record = await self._catalog.query(run.id)
                 if record.intended != "running":
+                    return
+                if (missing := rights.lost(self._catalog.snapshot, record)) is not None:
+                    await self._fail(run, Fault("user", "42501", f"permission denied: {missing}.", hint=REGAIN))
                     return
                 attempt = max(run.attempt, record.attempt) + 1
                 start = await requests.start(self._catalog, record, attempt, self._data_dir)

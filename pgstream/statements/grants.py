@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from pgstream import types
 from pgstream.catalog import kinds
 from pgstream.catalog.privileges import OWNERSHIP, Grant
-from pgstream.errors import InsufficientPrivilege, InvalidGrant, PgStreamError, UndefinedColumn
+from pgstream.errors import InsufficientPrivilege, InvalidGrant, NotSupported, PgStreamError, UndefinedColumn
 from pgstream.names import FullName, Name, QName
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access
@@ -107,7 +107,7 @@ class GrantPrivileges(Statement):
         option = cls.to == "FROM" and c.accept("GRANT", "OPTION", "FOR")
         privileges = _privileges(c)
         if c.accept("ON"):
-            named = Object("organization", None) if c.accept("ORGANIZATION") else object_(c, "relation")
+            named = Object("organization", None) if c.accept("ORGANIZATION") else _one_object(c)
         elif cls.to == "FROM":  # REVOKE of the organization's has no ON
             named = Object("organization", None)
         else:
@@ -179,6 +179,20 @@ class RevokePrivileges(GrantPrivileges):
         if not await ctx.catalog.authority.revoke(grants, option_only=self.grant_option):
             ctx.notice("no privileges could be revoked", severity="WARNING", code="01006")
         return self.answer(target, "revoke", "revoked")
+
+
+def _one_object(c: Cursor) -> Object:
+    """PostgreSQL's lists of objects are refused by name: half of what they name may be PostgreSQL's own tables."""
+    at = c.at
+    if c.accept("ALL", "TABLES"):
+        raise NotSupported(
+            what="GRANT and REVOKE on all tables of a schema that holds relations of pgstream", at=at,
+            hint="Name one relation a statement: GRANT SELECT ON RELATION name TO ROLE role.",
+        )  # fmt: skip
+    found = object_(c, "relation")
+    if c.peek(","):
+        raise NotSupported(what="GRANT and REVOKE on several objects", at=c.at, hint="Name one object a statement.")
+    return found
 
 
 def _privileges(c: Cursor) -> list[Privilege]:

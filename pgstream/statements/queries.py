@@ -8,12 +8,13 @@ Manual: "LIST QUERIES", "DESCRIBE QUERY", "TERMINATE QUERY", "RESTART QUERY".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from pgstream import types
+from pgstream.catalog import rights
 from pgstream.catalog.records import QueryRecord
-from pgstream.errors import InvalidOption, NotReady
+from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, places
@@ -149,7 +150,8 @@ class TerminateQuery(Statement):
 class RestartQuery(Statement):
     """RESTART QUERY { query_id | query_name[:query_version] } [IN COMPUTE_POOL pool_name];
 
-    Start a query again, from where it stood; in another compute pool if one is named, which is an addition of ours.
+    Start a query again, from where it stood; in another compute pool if one is named, which is an addition of ours. It
+    runs with the rights of its owner role: a query whose role has lost one since stops, and says which.
     """
 
     words: ClassVar = ("RESTART", "QUERY")
@@ -182,5 +184,11 @@ class RestartQuery(Statement):
                 at=self.at,
                 hint="Run its statement again to make a new query.",
             )
+        missing = rights.lost(ctx.catalog.snapshot, replace(query, pool=pool or query.pool))
         await ctx.engine.restart(query.id, pool)
+        if missing is not None:  # the engine asks the same, and has stopped it
+            raise InsufficientPrivilege(
+                kind="query", name=query.id, at=self.at, detail=f"Its {missing}.",
+                hint="Grant it again, then RESTART QUERY.",
+            )  # fmt: skip
         return done(self.tag, ddl("query", query.id, "RESTART", [query.id]))

@@ -60,7 +60,8 @@ _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s*(?!\s*\*?\s*(?:(?:AS\s+)?{_PART}\s*)?
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
-_GRANTED = re.compile(rf"\bON\s+(?:TABLE\s+)?({_NAME})", re.I)
+_GRANTED = re.compile(rf"\bON\s+(?:TABLE\s+)?({_NAME}(?:\s*,\s*{_NAME})*)", re.I)
+_GRANTED_PLACE = re.compile(rf"\bON\s+(DATABASE|SCHEMA|ALL\s+TABLES\s+IN\s+SCHEMA)\s+({_NAME})", re.I)
 _PASSWORD = re.compile(rf"\s*ALTER\s+(?:USER|ROLE)\s+(?:{_PART}|'')\s+(?:WITH\s+)?(?:ENCRYPTED\s+)?PASSWORD\s+'", re.I)
 _ROW_SECURITY = re.compile(r"\bROW\s+LEVEL\s+SECURITY\b", re.I)
 _OWNER = re.compile(r"\bOWNER\s+TO\b", re.I)
@@ -216,9 +217,29 @@ def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     if words[1:2] == ("OWNERSHIP",):
         return GrantOwnership if grants else None
     plain = LITERAL.sub("''", text)
-    on = _GRANTED.search(plain)
-    ours = _ROLE.search(plain) or (on is not None and _relation(on[1], snapshot, session) is not None)
+    ours = _ROLE.search(plain) or any(_relation(n, snapshot, session) for n in _granted(plain))
+    ours = ours or _granted_place(plain, snapshot, session)
     return (GrantPrivileges if grants else RevokePrivileges) if ours else None
+
+
+def _granted(plain: str) -> list[str]:
+    """The names after ON [TABLE]."""
+    on = _GRANTED.search(plain)
+    return re.findall(rf"{_NAME}", on[1]) if on is not None else []
+
+
+def _granted_place(plain: str, snapshot: Snapshot, session: Session) -> bool:
+    """A database or schema of the catalogue; all tables of a schema, if some are ours."""
+    place = _GRANTED_PLACE.search(plain)
+    if place is None:
+        return False
+    words, parts = place[1].upper().split(), _parts(place[2])
+    if words[0] == "DATABASE":
+        return parts[-1] in snapshot.databases
+    schema = ((session.database, *parts))[-2:]
+    if words[0] == "SCHEMA":
+        return schema in snapshot.schemas
+    return any((r.full.database, r.full.schema) == schema for r in snapshot.relations.values())
 
 
 def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -274,7 +295,7 @@ SHARED: dict[str, Decide] = {
     "EXPLAIN": _over(ExplainStream),
     "FETCH": _cursor,
     # TO ROLE and TO USER are no words of PostgreSQL's GRANT; GRANT ROLE r and GRANT OWNERSHIP neither. PostgreSQL's own
-    # form is ours when it is about a relation of the catalogue.
+    # form is ours when it is about a relation, schema or database of the catalogue.
     "GRANT": _grant,
     # Ours when the target or a source is a stream or a changelog. INSERT INTO ENTITY name is found before.
     "INSERT": _insert,

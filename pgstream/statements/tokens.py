@@ -31,8 +31,7 @@ from pgstream.stores.spec import Kind, Option, OptionTable
 OPTIONS = OptionTable(
     "an API token",
     (
-        Option("token.role_name", Kind.TEXT, "Role whose privileges the token has.", required=True, names="role",
-               example="sysadmin"),
+        Option("token.role_name", Kind.TEXT, "Role whose privileges the token has.", required=True, example="sysadmin"),
         Option("token.expires_in_days", Kind.INTEGER, "Days until it expires.", default="90", minimum=1),
     ),
 )  # fmt: skip

@@ -94,7 +94,7 @@ class House:
             columns=tuple(ColumnRecord(n, types.parse(t)) for n, t in (("id", "BIGINT"), ("secret", "VARCHAR"))),
             properties={"value.format": "json"}, **given,
         )  # fmt: skip
-        if kind == "stream":
+        if kind != "materialized_view":
             return self.run(self.catalog.create_relation(record))
         query = QueryRecord(
             id=str(uuid.uuid4()), name=None, version=1, kind="create_materialized_view_as", sql="SELECT 1", owner=owner,

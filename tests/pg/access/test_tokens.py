@@ -47,6 +47,8 @@ def test_a_token_logs_in_and_works_in_its_role(house: House, ask: Ask, robots: s
                 conn.execute(text.encode())
             assert e.value.diag.sqlstate in ("42501", "42704"), text
         assert conn.execute("LIST API_TOKENS").fetchall() == []
+    make(ask, "other", "securityadmin", user="admin")  # a role of the user's, whatever the session's is
+    ask("DROP API_TOKEN other")
     [(name, used, made, ends, user, role)] = ask("LIST API_TOKENS")
     assert (name, user, role) == ("ci", "admin~ci", "robots")
     now = dt.datetime.now(dt.UTC)

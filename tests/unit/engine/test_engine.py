@@ -56,6 +56,21 @@ async def test_attempt_is_recorded_before_the_worker_hears_it(bench: Bench) -> N
     assert (id, {"attempt": 42, "actual": "starting", "message": ""}) in bench.catalog.history
 
 
+async def test_a_query_whose_role_has_lost_a_right_does_not_start(bench: Bench) -> None:
+    id = bench.catalog.add()
+    bench.catalog.records[id] = replace(bench.catalog.records[id], owner="keepers")
+    await bench.engine.start()
+    record = await bench.state(id, "errored")
+    assert record.message == (
+        'permission denied: role "keepers" does not have CREATE_QUERY on the organization. '
+        "Grant it again, then RESTART QUERY."
+    )
+    assert not bench.heard("Start")
+    bench.catalog.records[id] = replace(record, owner="sysadmin")
+    await bench.engine.restart(id)
+    await bench.state(id, "running")
+
+
 async def test_launch_raises_the_fault_and_leaves_nothing(bench: Bench) -> None:
     await bench.engine.start()
     id = bench.catalog.add(fault="user")

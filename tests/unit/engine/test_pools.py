@@ -18,7 +18,8 @@ def pools(bench: Bench, **states: str) -> None:
     objects = {}
     for name, state in states.items():
         options = {"compute_pool.timeout_min": "1"} if state == "1 min" else {}
-        record = ObjectRecord("compute_pool", name, options=options, state="stopped" if state == "stopped" else "ready")
+        state = "stopped" if state == "stopped" else "ready"
+        record = ObjectRecord("compute_pool", name, options=options, state=state, owner="sysadmin")
         objects[DEFAULT_ORGANIZATION, "compute_pool", name] = record
     bench.catalog.snapshot = Snapshot(stores=bench.catalog.snapshot.stores, objects=objects)
 

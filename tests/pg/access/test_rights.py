@@ -1,0 +1,81 @@
+"""What a query's owner role must still have when it starts again; GRANT in the forms that PostgreSQL's tools send."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from pgstream.catalog import rights
+from pgstream.catalog.records import QueryRecord
+from tests.pg.access.conftest import Ask, House
+
+pytestmark = pytest.mark.pg
+
+
+@pytest.fixture(scope="module")
+def keepers(house: House) -> str:
+    """A role that owns a query over a stream of another's, into a view of its own."""
+    with house.connect() as conn:
+        for text in ("USE ROLE useradmin", "CREATE ROLE keepers WITH (ROLE (sysadmin))", "USE ROLE sysadmin",
+                     "GRANT USAGE ON DATABASE main TO ROLE keepers"):  # fmt: skip
+            conn.execute(text.encode())
+    return "keepers"
+
+
+def refused(ask: Ask, text: str, **who: str) -> str:
+    with pytest.raises(psycopg.Error) as e:
+        ask(text, **who)
+    return f"{e.value.diag.sqlstate} {e.value.diag.message_primary}"
+
+
+def test_what_a_query_has_lost(house: House, ask: Ask, keepers: str) -> None:
+    house.relation("rights_in")
+    view = house.relation("rights_out", "materialized_view", owner="keepers")
+    query = QueryRecord(
+        id="q", name=None, version=1, kind="create_materialized_view_as", sql="", plan=b"", stores=(), owner="keepers",
+        database="main", sources=("main.public.rights_in",), sink=str(view.full),
+    )  # fmt: skip
+
+    def lost() -> str | None:
+        return rights.lost(house.catalog.snapshot, query)
+
+    assert lost() == 'role "keepers" does not have CREATE_QUERY on the organization'
+    ask("GRANT CREATE_QUERY ON ORGANIZATION TO ROLE keepers", role="securityadmin")
+    assert lost() == 'role "keepers" does not have USAGE on schema main.public'
+    ask("GRANT USAGE ON SCHEMA public TO keepers", role="sysadmin")
+    assert lost() == 'role "keepers" does not have SELECT on relation main.public.rights_in'
+    ask("GRANT SELECT ON RELATION rights_in TO ROLE keepers")
+    assert lost() is None
+    ask("REVOKE USAGE ON COMPUTE_POOL default FROM ROLE public")
+    assert lost() == 'role "keepers" does not have USAGE on compute pool default'
+    ask("GRANT USAGE ON COMPUTE_POOL default TO ROLE public")
+    house.run(house.catalog.authority.give("relation", "main.public.rights_out", "sysadmin"))
+    assert lost() == 'role "keepers" does not have INSERT on relation main.public.rights_out'
+    ask("GRANT INSERT ON RELATION rights_out TO ROLE keepers", role="sysadmin")
+    assert lost() is None
+    ask("REVOKE SELECT ON RELATION rights_in FROM ROLE keepers")
+    assert lost() == 'role "keepers" does not have SELECT on relation main.public.rights_in'
+
+
+def test_grants_as_postgresql_has_them(house: House, ask: Ask, keepers: str) -> None:
+    """Adopted, so that no start takes them back, or refused with what to do; PostgreSQL alone never gives half."""
+    house.relation("direct", "materialized_view")
+    ask("CREATE SCHEMA granted", role="sysadmin")
+    ask("GRANT USAGE, CREATE ON SCHEMA granted TO keepers", "GRANT USAGE ON SCHEMA main.granted TO keepers",
+        "GRANT ALL ON direct TO keepers", "GRANT ALL PRIVILEGES ON TABLE public.direct TO keepers",
+        "REVOKE CREATE ON SCHEMA granted FROM keepers", "GRANT CREATE ON DATABASE main TO keepers")  # fmt: skip
+    held = {(r[0], r[1], r[2]) for r in ask("DESCRIBE ROLE keepers", role="useradmin")}
+    assert {("schema", "main.granted", "usage"), ("relation", "main.public.direct", "select"),
+            ("relation", "main.public.direct", "insert"), ("database", "main", "create")} <= held  # fmt: skip
+    assert ("schema", "main.granted", "create") not in held
+    ask("SELECT 1", role="sysadmin")
+    for text in ("GRANT SELECT ON ALL TABLES IN SCHEMA public TO keepers", "GRANT SELECT ON direct, other TO keepers",
+                 "REVOKE ALL ON ALL TABLES IN SCHEMA main.public FROM keepers",
+                 "GRANT SELECT ON TABLE public.other, public.direct TO keepers"):  # fmt: skip
+        assert refused(ask, text).startswith("0A000"), text
+    assert (
+        refused(ask, "GRANT CONNECT ON DATABASE main TO keepers") == "0LP01 invalid privilege type CONNECT for database"
+    )
+    # What is PostgreSQL's own stays so.
+    ask("CREATE TABLE granted.mine (i int)", "GRANT SELECT ON granted.mine TO keepers",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA granted TO keepers", "DROP TABLE granted.mine")  # fmt: skip
