@@ -95,7 +95,7 @@ EXAMPLES: dict[str, str] = {
     "DropIndex": "DROP INDEX nope",
     "DropMaterializedView": "DROP MATERIALIZED VIEW nope",
     "DropMetricsIntegration": "DROP METRICS INTEGRATION nope",
-    "DropPolicy": "DROP POLICY IF EXISTS nope ON totals",
+    "DropPolicy": "DROP POLICY nope ON totals",
     "DropRelation": "DROP RELATION nope",
     "DropRole": "DROP ROLE nope",
     "DropSchema": "DROP SCHEMA nope",
