@@ -235,9 +235,9 @@ class ComputePool:
         else:
             answer.set_result([(name, types.from_spark(text), nullable) for name, text, nullable in event.columns])
 
-    def worker_died(self, why: str) -> None:
+    def worker_died(self, why: str, crashed: bool = False) -> None:
         self._disappoint(why)
-        self._queries.died(why)
+        self._queries.died(why, crashed)
 
     def _disappoint(self, why: str) -> None:
         """Nobody will answer those who wait."""

@@ -25,6 +25,7 @@ from pgstream.engine import faults, requests
 from pgstream.engine.channel import Alive, Ended, Fault, Request, Running, Stop
 from pgstream.engine.pool import pause
 from pgstream.engine.progress import ProgressLog
+from pgstream.engine.suspects import CRASHES, Suspects
 from pgstream.errors import NotReady, PgStreamError, UndefinedQuery
 
 LAUNCH_S = 10.0
@@ -77,6 +78,7 @@ class Queries:
         self._is_ready = is_ready
         self._runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._suspects = Suspects()
         self.progress = ProgressLog(catalog.record_progress)
 
     def owns(self, query: str) -> bool:
@@ -136,7 +138,11 @@ class Queries:
                 self._spawn(self._finish(run))
             elif record.actual != "errored" or run.launching is not None:
                 run.calm()
-                self._spawn(self._start(run))
+                self._spawn(self._start_alone(run) if run.id in self._suspects else self._start(run))
+
+    async def _start_alone(self, run: Run) -> None:
+        async with self._suspects.alone():
+            await self._start(run)
 
     async def launch(self, id: str) -> None:
         """Start a query that was recorded just now, and wait a while for it to run.
@@ -177,6 +183,7 @@ class Queries:
         run = self._run(record.id)
         run.calm()
         run.failures = 0
+        self._suspects.forget(run.id)
         async with run.lock:
             await self._catalog.set_query(record.id, actual="starting", message="")
         await self._stop(run, forget=False, then=self._start)
@@ -248,6 +255,7 @@ class Queries:
             if self._is_ready():
                 run.at_worker, run.running_since = True, None
                 run.gone.clear()
+                self._suspects.began(run.id)
                 self._send(start)
                 log.info("query started", query_id=run.id, attempt=attempt)
 
@@ -265,6 +273,7 @@ class Queries:
         run = self._runs.get(event.query)
         if run is not None and run.at_worker and run.attempt == event.attempt:
             run.running_since = asyncio.get_running_loop().time()
+            self._suspects.well(run.id)
             if run.failures:
                 self._spawn(self._ran(run))
 
@@ -280,19 +289,31 @@ class Queries:
             return
         run.at_worker = False
         run.gone.set()
+        self._suspects.over(run.id)
         log.info("query ended", query_id=run.id, fault=event.fault and event.fault.message)
         fault = event.fault or Fault("engine", "58000", "the query ended by itself")
         if not run.stopping:
             self._spawn(self._failed(run, fault))
         run.stopping = False
 
-    def died(self, why: str) -> None:
-        """The worker is gone, and every run with it."""
+    def died(self, why: str, crashed: bool = False) -> None:
+        """The worker is gone, and every run with it. ``crashed``: it was not ended from outside."""
+        culprit = None
+        if crashed:
+            culprit = self._suspects.crashed()
+        else:
+            self._suspects.lost()
         for run in self._runs.values():
             if run.at_worker:
                 run.at_worker = run.stopping = False
                 run.gone.set()
-                self._spawn(self._lost(run, why))
+                self._spawn(self._keep_out(run) if run.id == culprit else self._lost(run, why))
+
+    async def _keep_out(self, run: Run) -> None:
+        text = f"the worker crashed {CRASHES} times in a row in this query's first batch"
+        hint = "RESTART QUERY tries again; the server's log has what the worker said last."
+        async with run.lock:
+            await self._fail(run, Fault("engine", "58000", text, hint=hint))
 
     async def _lost(self, run: Run, why: str) -> None:
         async with run.lock:
@@ -343,6 +364,7 @@ class Queries:
 
     async def _forget(self, run: Run) -> None:
         run.calm()
+        self._suspects.forget(run.id)
         self._runs.pop(run.id, None)
         self.progress.forget(run.id)
         await asyncio.to_thread(shutil.rmtree, requests.checkpoint(self._data_dir, run.id), ignore_errors=True)

@@ -7,6 +7,7 @@ Must not know: queries. Start reading at ``Pool.run``.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
@@ -34,7 +35,7 @@ class Listener(Protocol):
 
     def worker_said(self, event: Event) -> None: ...
 
-    def worker_died(self, why: str) -> None: ...
+    def worker_died(self, why: str, crashed: bool = False) -> None: ...
 
 
 def pause(failures: int) -> float:
@@ -78,8 +79,10 @@ class Pool:
         failures = 0
         while True:
             began = asyncio.get_running_loop().time()
+            crashed = False
             try:
-                await self._one_worker()
+                # Killed from outside says nothing about what it did; the JVM's own end makes the worker end by itself.
+                crashed = await self._one_worker() != -signal.SIGKILL
                 why = "the worker ended unexpectedly and is being restarted"
             except PgStreamError as e:
                 why = e.text
@@ -90,15 +93,16 @@ class Pool:
             self.why = why
             delay = pause(failures)
             log.error("worker down", pool=self.name, why=why, retry_in_s=delay)
-            self._listener.worker_died(why)
+            self._listener.worker_died(why, crashed)
             await asyncio.sleep(delay)
 
-    async def _one_worker(self) -> None:
+    async def _one_worker(self) -> int:
+        """Run a worker to its end; its exit code."""
         launch = await self._prepare()
         process = await WorkerProcess.spawn(launch)
         self._process = process
         # Not ended by itself: killed, crashed, or we are stopping. Either way its whole group goes.
-        grace_s = self._grace_s
+        grace_s, code = self._grace_s, 0
         try:
             leftover.write(self._pid_file, process.pid)
             log.info("worker started", pool=self.name, pid=process.pid)
@@ -114,3 +118,4 @@ class Pool:
             code = await process.end(grace_s)
             leftover.remove(self._pid_file)
             log.info("worker ended", pool=self.name, pid=process.pid, code=code)
+        return code

@@ -1,7 +1,8 @@
 """A worker without Spark: speaks the channel, and does what a query's settings say.
 
-``fault``: kind of the fault that ends the query; ``die``: this process kills itself; both only for the first ``times``
-attempts. ``deaf``: Stop is answered only at the second one. Interactive queries count up for ever, within their credit.
+``fault``: kind of the fault that ends the query; ``die``: this process kills itself; ``crash``: it ends by itself;
+all only for the first ``times`` attempts. ``slow``: the first batch of the query never ends. ``deaf``: Stop is
+answered only at the second one. Interactive queries count up for ever, within their credit.
 Every request is noted in the file ``FAKE_TRACE``, one JSON line each.
 """
 
@@ -81,7 +82,11 @@ def start(request: Start) -> None:
         return
     if "die" in settings and hit:
         os.kill(os.getpid(), signal.SIGKILL)
+    if "crash" in settings and hit:
+        os._exit(1)
     send(Running(request.query, request.attempt))
+    if "slow" in settings:
+        return
     send(Alive(request.query, request.attempt))
     if not isinstance(load(request.plan).sink, ResultSink):
         send(Progress(request.query, 1, 10, 5, 1.5, 20, 3, 400, 0, None, {"main.public.s": {"lag": request.attempt}}))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pgstream.engine import channel, compute, leftover, pool, results
+from pgstream.engine import channel, compute, leftover, pool, results, suspects
 from pgstream.errors import EngineUnavailable, NotReady, RelayedError
 from pgstream.planner.plan import VERSION
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
@@ -135,6 +135,45 @@ async def test_query_that_kills_the_worker_is_tried_again(bench: Bench) -> None:
     id = bench.catalog.add(die="1", times="2")
     await bench.engine.launch(id)
     assert (await bench.state(id, "running")).attempt == 3
+
+
+async def test_query_that_crashes_the_worker_again_and_again_is_kept_out(bench: Bench) -> None:
+    bad = bench.catalog.add(crash="1", times="100")
+    well = [bench.catalog.add() for _ in range(4)]
+    bench.catalog.records |= {id: bench.catalog.records.pop(id) for id in (*well[:2], bad, *well[2:])}
+    await bench.engine.start()
+    record = await bench.state(bad, "errored", "crashed 3 times in a row in this query's first batch")
+    for id in well:
+        await bench.state(id, "running")
+    assert bench.catalog.records[bad].intended == "running"
+    pid = bench.worker_pid()
+    # Somebody asks to try again, in vain: the same once more, and nobody else comes to harm for good.
+    await bench.engine.restart(bad)
+    await until(lambda: bench.catalog.records[bad].attempt > record.attempt)
+    await bench.state(bad, "errored", "crashed 3 times")
+    for id in well:
+        await bench.state(id, "running")
+    assert bench.worker_pid() != pid
+    assert not bench.heard("Shutdown")
+
+
+async def test_crashes_that_end_are_forgiven(bench: Bench) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(crash="1", times="2")
+    await bench.engine.launch(id)
+    assert (await bench.state(id, "running")).attempt == 3
+
+
+async def test_a_slow_query_is_not_taken_for_the_one_that_crashes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "TRIAL_S", 0.2)
+    slow, bad = bench.catalog.add(slow="1"), bench.catalog.add(crash="1", times="100")
+    well = bench.catalog.add()
+    await bench.engine.start()
+    await bench.state(bad, "errored", "crashed 3 times")
+    for id in (slow, well):
+        await bench.state(id, "running")
 
 
 async def test_terminate(bench: Bench) -> None:
