@@ -80,8 +80,11 @@ class Grouped(Compiler):
             return self.grouping.columns.get(self.scope.column(node).sql)
         if any(isinstance(n, (exp.Query, exp.Window, exp.Star)) for n in node.walk()):
             return None
-        bounds = [n for n in node.find_all(exp.Column) if self.scope.column(n).bound]
-        return None if bounds else self.grouping.columns.get(self.rows.compile(node).sql)
+        # Not every column of the tree is one: a unit of time, as in TIMESTAMPDIFF(DAY, …), reads like a name.
+        names = [n for n in node.find_all(exp.Column) if fold(n.this) in WINDOW_BOUNDS]
+        if any(self.scope.column(n).bound for n in names):
+            return None
+        return self.grouping.columns.get(self.rows.compile(node).sql)
 
     def on_column(self, node: exp.Column) -> Typed:
         if isinstance(node.this, exp.Star):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 2
+VERSION = 3
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -322,12 +322,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """A whole continuous query. ``columns`` is filled from the analyzer: output names and DeltaStream types.
 
     ``version`` stands in the JSON only; a plan in memory has none. The first version did not write it.
+    ``apart``: of before version 3, where each reading of a topic is a source of its own.
     """
 
     root: Node
     sink: Sink
     columns: list[Column] = []
     state_ttl_ms: int | None = None
+    apart: bool = False
     version: int = 1
 
     def json(self) -> bytes:
@@ -339,7 +341,7 @@ def load(data: bytes | str) -> Plan:
     plan = msgspec.json.decode(data, type=Plan)
     if plan.version > VERSION:
         raise ValueError(f"plan version {plan.version} is newer than {VERSION}")
-    return msgspec.structs.replace(plan, version=1)
+    return msgspec.structs.replace(plan, apart=plan.apart or plan.version < 3, version=1)
 
 
 def inputs(node: Node) -> list[Node]:

@@ -16,8 +16,8 @@ from pgstream.planner.plan import Source
 _TOPIC = re.compile(r"\[([^\[\]]+)\]\]?\Z")
 
 
-def progress(told: Mapping[str, Any], sources: Sequence[Source]) -> Progress:
-    """One batch's figures."""
+def progress(told: Mapping[str, Any], sources: Sequence[Sequence[Source]]) -> Progress:
+    """One batch's figures. ``sources``: the readings of the plan, those that are one source of Spark's together."""
     return Progress(
         query=told["query"],
         batch=told["batch"],
@@ -40,19 +40,20 @@ def _watermark(text: str | None) -> str | None:
     return None if text is None or text.startswith("1970-01-01T00:00:00") else text
 
 
-def _sources(told: Sequence[Mapping[str, Any]], plan: Sequence[Source]) -> dict[str, dict[str, Any]]:
-    """Figures by relation. Spark lists sources in the plan's order; one read twice in a plan is added up."""
+def _sources(told: Sequence[Mapping[str, Any]], plan: Sequence[Sequence[Source]]) -> dict[str, dict[str, Any]]:
+    """Figures by relation. Spark lists sources in the plan's order; one of several sources in a plan is added up."""
     out: dict[str, dict[str, Any]] = {}
     for i, figures in enumerate(told):
         topic = _topic(figures["description"])
-        relation = plan[i].relation if i < len(plan) and topic in ("", plan[i].entity) else topic
+        known = i < len(plan) and topic in ("", plan[i][0].entity)
         end, latest = _offsets(figures["end"]), _offsets(figures["latest"])
         lag = sum(max(0, o - end.get(p, 0)) for p, o in latest.items())
-        entry = out.setdefault(relation, {"offset": {}, "latest": {}, "lag": 0, "rows_in": 0})
-        entry["offset"] |= end
-        entry["latest"] |= latest
-        entry["lag"] += lag
-        entry["rows_in"] += figures["rows_in"]
+        for relation in dict.fromkeys(s.relation for s in plan[i]) if known else [topic]:
+            entry = out.setdefault(relation, {"offset": {}, "latest": {}, "lag": 0, "rows_in": 0})
+            entry["offset"] |= end
+            entry["latest"] |= latest
+            entry["lag"] += lag
+            entry["rows_in"] += figures["rows_in"]
     return out
 
 

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from pgstream.engine.channel import Fault, Start
 from pgstream.names import FullName, quote_always
-from pgstream.planner.plan import KafkaSink, Plan, ResultSink, ViewSink, load, sources
+from pgstream.planner.plan import KafkaSink, Plan, ResultSink, Source, ViewSink, load, sources
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
-from pgstream.spark.sources import Sources, face
+from pgstream.spark.sources import Sources, face, place
 
 STOP_GRACE_MS = 3000
 LONGEST_PAUSE_S = 10.0
@@ -57,7 +57,7 @@ class RunningQuery:
         if self.plan.state_ttl_ms is not None and not any(s.watermark for s in sources(self.plan.root)):
             # Spark would run empty batches all the time, only to look for state that is too old.
             session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        reader = Sources(session, self.start.stores, self.limits)
+        reader = Sources(session, self.start.stores, self.limits, self.plan.apart)
         compiler = Compiler(session, reader.read)
         compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
@@ -103,6 +103,16 @@ class RunningQuery:
         self.kernel.forget(self.start.query)
         if self.forget or self.temporary:
             self.kernel.remove(self.checkpoint)
+
+    def readings(self) -> list[list[Source]]:
+        """The plan's sources as Spark counts them: those that are read as one together, in the plan's order."""
+        every = sources(self.plan.root)
+        if self.plan.apart:
+            return [[s] for s in every]
+        out: dict[Any, list[Source]] = {}
+        for source in every:
+            out.setdefault(place(source), []).append(source)
+        return list(out.values())
 
     def fault(self, chain: Sequence[Mapping[str, Any]]) -> Fault:
         first = next(iter(sources(self.plan.root)), None)

@@ -33,22 +33,36 @@ def face(store_type: str) -> Any:
 class Sources:
     """Reads sources. Without ``stores`` the records are empty stand-ins, which is enough for the analyzer.
 
-    ``limits`` maps topic → partition → the offset of a known bad record that ends what is read.
+    ``limits`` maps topic → partition → the offset of a known bad record that ends what is read. A topic that a query
+    reads more than once is one source of Spark's, so that each batch ends at one place in it; ``apart``: it is not, in
+    queries of older plans, whose checkpoints count every reading.
     """
 
-    def __init__(self, spark: SparkSession, stores: Mapping[str, StoreAccess] | None, limits: Limits) -> None:
-        self.spark, self.stores, self.limits = spark, stores, limits
+    def __init__(
+        self, spark: SparkSession, stores: Mapping[str, StoreAccess] | None, limits: Limits, apart: bool = False
+    ) -> None:
+        self.spark, self.stores, self.limits, self.apart = spark, stores, limits, apart
+        self.raw: dict[Any, DataFrame] = {}
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
         self.bad = self.kernel.counter(spark.range(0)._jdf, "bad records")
 
     def read(self, source: Source) -> DataFrame:
-        raw = self._stand_in() if self.stores is None else self._records(source)
+        raw = self._raw(source)
         decoded = DataFrame(self.kernel.decode(raw._jdf, json.dumps(self.decoder(source)), self.bad), self.spark)
         wanted = ["r.*", "__partition", "__offset"]
         if source.wants:
             wanted.append("key AS __key")
         return decoded.where("r IS NOT NULL").selectExpr(*wanted)
+
+    def _raw(self, source: Source) -> DataFrame:
+        if self.stores is None:
+            return self._stand_in()
+        if self.apart:
+            return self._records(source)
+        if (same := place(source)) not in self.raw:
+            self.raw[same] = self._records(source)
+        return self.raw[same]
 
     def _records(self, source: Source) -> DataFrame:
         assert self.stores is not None
@@ -83,6 +97,11 @@ class Sources:
             properties = face(access.type).producer(access.options, {})
             config["log"] = json.dumps({"topic": source.bad_record_topic, "properties": properties})
         return config
+
+
+def place(source: Source) -> tuple[Any, ...]:
+    """What two readings of one topic have in common when they are one source."""
+    return source.store, source.entity, source.starting_position, *sorted(source.options.items())
 
 
 def ddl(source: Source) -> str:

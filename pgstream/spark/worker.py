@@ -47,7 +47,7 @@ from pgstream.engine.channel import (
     Stop,
 )
 from pgstream.errors import PgStreamError
-from pgstream.planner.plan import load, sources
+from pgstream.planner.plan import load
 from pgstream.spark import events, faults, jvm
 from pgstream.spark.channel import Channel
 from pgstream.spark.compile import Compiler
@@ -205,7 +205,7 @@ class Worker:
                 self.channel.send(Rows(event["query"], event["rows"]))
             case "progress":
                 log.debug("batch", query_id=event["query"], batch=event["batch"], **event["durations"])
-                self.channel.send(events.progress(event, sources(query.plan.root)))
+                self.channel.send(events.progress(event, query.readings()))
             case "ended":
                 self.jobs.submit(self._edge, lambda: self.ended(query, event))
 

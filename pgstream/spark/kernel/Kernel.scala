@@ -19,7 +19,8 @@ object Kernel {
     val a = Seq("key", "value", "__partition", "__offset").map(UnresolvedAttribute(_))
     val micros = PreciseTimestampConversion(UnresolvedAttribute("__time"), TimestampType, LongType)
     val decoded = Alias(DecodeRecord(a :+ micros, new RecordDecoder(config, bad)), "r")()
-    val kept = Seq("key", "__partition", "__offset").map(UnresolvedAttribute(_))
+    // Names of their own: `raw` may be read more than once in a query, on both sides of a join.
+    val kept = Seq("key", "__partition", "__offset").map(n => Alias(UnresolvedAttribute(n), n)())
     ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))
   }
 

@@ -63,7 +63,7 @@ def test_lag_is_added_up_over_partitions() -> None:
             "watermark": "1970-01-01T00:00:00.000Z",
             "sources": [{"description": "KafkaV2[Subscribe[t]]", "end": '{"t":{"0":5,"1":2}}',
                          "latest": '{"t":{"0":9,"1":3}}', "rows_in": 5}]}  # fmt: skip
-    progress = events.progress(told, [source()])
+    progress = events.progress(told, [[source()]])
     figures = {"offset": {"0": 5, "1": 2}, "latest": {"0": 9, "1": 3}, "lag": 5, "rows_in": 5}
     assert progress.sources == {"d.s.r": figures}
     assert progress.watermark is None
