@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients test-drivers fuzz jars check format bless docs bench clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients test-drivers fuzz differential chaos jars check format bless docs bench clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
@@ -23,6 +23,8 @@ help:
 	@echo "make test     all tests; by price: test-unit test-pg test-stream test-clients"
 	@echo "make test-drivers  suites that drivers bring along, directly and through pgstream; SUITES=\"psycopg2 pgx\" for some"
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
+	@echo "make differential  thousands of random queries against PostgreSQL (ARGS=\"--cases 500\", \"--case 17\" for one again)"
+	@echo "make chaos    a thousand kills of worker, server, broker and PostgreSQL under load (ARGS=\"--kills 100 --seed 7\")"
 	@echo "make check    formatting, lint, types, imports"
 	@echo "make format   what make check asks for, where a tool can do it"
 	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
@@ -71,6 +73,12 @@ test-drivers: jars
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+differential: jars
+	@$(BIN)/python -m tests.stream.differential $(ARGS)
+
+chaos: jars
+	@$(BIN)/python -m tests.stream.chaos $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

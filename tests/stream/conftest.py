@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,12 +19,14 @@ from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
 
 
-@pytest.fixture(scope="session")
-def spark(workspace: Path) -> Iterator[SparkSession]:
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[SparkSession]:
+    """A session as a worker has it."""
     config = load({}, os.environ)
     jars = [str(j) for j in fetch(config)]
-    settings = Settings(str(find_java(config)), jars, "local[2]", 768, str(config.cache), fast_start=True)
-    folder = workspace / "spark"
+    settings = Settings(
+        str(find_java(config)), jars, "local[2]", 768, str(config.cache), fast_start=True, log_level="error"
+    )
     folder.mkdir()
     process = jvm.launch(settings, folder)
     session = open_session(settings, folder)
@@ -32,3 +36,21 @@ def spark(workspace: Path) -> Iterator[SparkSession]:
     session.stop()
     with process:  # closes its standard input, too
         process.kill()
+
+
+def worker_options() -> dict[str, Any]:
+    """What a worker process of the tests is started with."""
+    config = load({}, os.environ)
+    return {"java": str(find_java(config)), "jars": [str(j) for j in fetch(config)], "fast_start": True,
+            "cache_dir": str(config.cache), "memory_mb": 768, "trigger_ms": 50, "log_level": "debug"}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def worker_settings() -> dict[str, Any]:
+    return worker_options()
+
+
+@pytest.fixture(scope="session")
+def spark(workspace: Path) -> Iterator[SparkSession]:
+    with opened(workspace / "spark") as session:
+        yield session

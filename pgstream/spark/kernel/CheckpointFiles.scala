@@ -48,7 +48,9 @@ class CheckpointFiles(path: Path, conf: Configuration) extends CheckpointFileMan
               underlyingStream.flush()
               file.getFD.sync()
               file.close()
+              KillPoints.at("checkpoint before file")
               CheckpointFiles.place(aside, target, overwrite, p)
+              KillPoints.at("checkpoint after file")
             } finally { file.close(); Files.deleteIfExists(aside) }
           }
         }

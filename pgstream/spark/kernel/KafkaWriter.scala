@@ -46,8 +46,11 @@ class KafkaWriter(query: String, val attempt: Int, writer: String, topic: String
           if (failure != null) throw failure
           producer.send(r, (_, e) => if (e != null && failure == null) failure = e)
         }
+        KillPoints.at("topic after flush", producer.flush())
         producer.sendOffsetsToTransaction(Map(position -> new OffsetAndMetadata(batch)).asJava, new ConsumerGroupMetadata(name))
+        KillPoints.at("topic before commit", producer.flush())
         producer.commitTransaction()
+        KillPoints.at("topic after commit")
         last = batch
       } catch {
         case e: Throwable =>

@@ -53,7 +53,7 @@ class TemporalJoin(left: Boolean, drops: Boolean, late: LongAccumulator) extends
     val held = waiting.get().toArray
     val known = (versions.get() ++ changes).toArray.sortWith(_.before(_))
     val (ready, more) = (held ++ fresh).partition(_.time <= watermark)
-    if (ready.nonEmpty || fresh.nonEmpty) keep(more)
+    if (ready.nonEmpty || fresh.nonEmpty) keep(more, watermark)
     val out = ready.sortBy(_.time).map(w => w -> at(known, w.time)).collect {
       case (w, Some(v)) => Change(v.row, w.row, 0, w.time, -1, -1L, delete = false)
       case (w, None) if left => Change(null, w.row, 0, w.time, -1, -1L, delete = false)
@@ -65,12 +65,12 @@ class TemporalJoin(left: Boolean, drops: Boolean, late: LongAccumulator) extends
   private def at(known: Array[Version], time: Long): Option[Version] =
     known.reverseIterator.find(_.time <= time).filterNot(_.delete)
 
-  /** One timer a key, for the earliest row that waits. */
-  private def keep(rows: Array[Waiting]): Unit = {
+  /** One timer a key, for the earliest row that waits; those that the watermark has passed Spark removes by itself. */
+  private def keep(rows: Array[Waiting], watermark: Long): Unit = {
     if (rows.isEmpty) waiting.clear() else waiting.put(rows)
     val next = if (rows.isEmpty) Long.MaxValue else Math.floorDiv(rows.map(_.time).min + 999, 1000L)
     val set = getHandle.listTimers().toArray
-    set.filter(_ != next).foreach(getHandle.deleteTimer)
+    set.filter(t => t != next && t * 1000 > watermark).foreach(getHandle.deleteTimer)
     if (rows.nonEmpty && !set.contains(next)) getHandle.registerTimer(next)
   }
 

@@ -100,9 +100,11 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
       s"(SELECT * FROM $from$only ORDER BY __time DESC NULLS LAST, __offset DESC NULLS LAST LIMIT 1) s WHERE NOT s.__delete")
   }
 
-  private def copy(table: String, columns: Seq[String], text: Array[Byte]): Unit =
+  private def copy(table: String, columns: Seq[String], text: Array[Byte]): Unit = {
     c.unwrap(classOf[PGConnection]).getCopyAPI
       .copyIn(s"COPY $table (${columns.mkString(", ")}) FROM STDIN", new ByteArrayInputStream(text))
+    KillPoints.at("view after copy")
+  }
 
   private def run(sql: String): Unit = {
     val s = c.createStatement()

@@ -65,10 +65,13 @@ class ViewSink(config: String) extends BatchSink {
   private def commit(batch: Long, layout: ViewLayout, parts: Seq[TaskRows]): Unit = synchronized {
     val ledger = new Ledger(connection, query, attempt)
     if (ledger.isNew(batch)) {
+      KillPoints.at("view before copy")
       if (parts.exists(_.rows > 0)) merge.run(parts)
       ledger.advance(batch)
     }
+    KillPoints.at("view before commit")
     connection.commit()
+    KillPoints.at("view after commit")
   }
 
   private def disconnect(): Unit = {
@@ -126,6 +129,7 @@ object ViewSink {
     out.take(text)
     val copy = c.unwrap(classOf[PGConnection]).getCopyAPI
     val names = layout.names.map(ViewMerge.quote) ++ (if (layout.upsert) ViewMerge.HiddenNames else Nil)
+    KillPoints.at("view before staging")
     copy.copyIn(s"COPY ${target.staging} (${names.mkString(", ")}) FROM STDIN", new java.io.ByteArrayInputStream(text.toByteArray))
   }
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,20 +10,11 @@ from typing import Any
 
 import pytest
 
-from pgstream.config import Config, load
-from pgstream.embedded.jars import fetch
-from pgstream.embedded.java import find_java
+from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
 from pgstream.engine import channel as ch
 from tests.server import Kafka
 from tests.stream.worker.driver import Environment, WorkerProcess
-
-
-@pytest.fixture(scope="session")
-def worker_settings(workspace: Path) -> dict[str, Any]:
-    config: Config = load({}, os.environ)
-    return {"java": str(find_java(config)), "jars": [str(j) for j in fetch(config)], "fast_start": True,
-            "cache_dir": str(config.cache), "memory_mb": 768, "trigger_ms": 50, "log_level": "debug"}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
