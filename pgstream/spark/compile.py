@@ -119,7 +119,7 @@ class Compiler:
         if node.watermark:
             if node.idle_ms is not None:
                 df = df.withColumn("__time", fn.col("__time").alias("__time", metadata={"pgstream.idle": node.idle_ms}))
-            df = DataFrame(self.kernel.EventTime.apply(df._jdf, f"{node.lateness_ms} milliseconds"), self.spark)
+            df = DataFrame(self.kernel.eventTime(df._jdf, f"{node.lateness_ms} milliseconds"), self.spark)
         return Step(df, "upsert" if node.kind == "changelog" else "append")
 
     def filter(self, node: Filter) -> Step:

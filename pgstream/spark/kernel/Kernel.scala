@@ -24,6 +24,9 @@ object Kernel {
     ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))
   }
 
+  /** The rows of a source, its event time told to Spark. */
+  def eventTime(df: DataFrame, lateness: String): DataFrame = EventTime(df, lateness)
+
   def counter(df: DataFrame, name: String): LongAccumulator = df.sparkSession.sparkContext.longAccumulator(name)
 
   /** Refuse what Spark cannot run as a stream, before anything is recorded. */

@@ -31,9 +31,10 @@ from pgstream.errors import PgStreamError
 from pgstream.names import quote_always
 from pgstream.planner.plan import Plan, ResultSink, Source
 from pgstream.planner.select import Planned, plan_select
-from pgstream.spark.compile import Compiled, Compiler, Refused, columns
+from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.query import jdbc
 from pgstream.spark.sources import Sources
+from pgstream.spark.step import Refused, columns
 from pgstream.sql.cursor import Cursor
 from tests.stream.differential import data, queries
 
