@@ -113,7 +113,7 @@ from pgstream.statements.schema_registries import (
 from pgstream.statements.schemas import CreateSchema, DescribeSchema, DropSchema, ListSchemas
 from pgstream.statements.secrets import CreateSecret, DescribeSecret, DropSecret, ListSecrets, UpdateSecret
 from pgstream.statements.select import SelectStream
-from pgstream.statements.shared import SHARED, UPDATES, code
+from pgstream.statements.shared import SHARED, UPDATES, code, decided
 from pgstream.statements.sources import (
     CopyDescriptorSource,
     CopyFunctionSource,
@@ -322,12 +322,11 @@ def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement
     if not words or words[0] not in _FIRST:
         return None
     if words[0] in ("SELECT", "WITH"):  # by far the most texts: no table is asked
-        return SHARED[words[0]](text, words, snapshot, session)
+        return decided(text, words, snapshot, session)
     found = _by_words(newer(words), text)
     if found is not None:
         return found
-    decide = SHARED.get(words[0])
-    if decide is not None and (found := decide(text, words, snapshot, session)) is not None:
+    if words[0] in SHARED and (found := decided(text, words, snapshot, session)) is not None:
         return found
     if later.find(words) is not None:
         return later.Later

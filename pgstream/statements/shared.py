@@ -18,7 +18,7 @@ from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
 from pgstream.sql.sniff import LITERAL
-from pgstream.statements import backends, cursors, system_tables
+from pgstream.statements import backends, cursors, system_tables, unseen
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import UpdateComputePool
@@ -50,6 +50,7 @@ _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _FROM = re.compile(
     rf"(?:\b(?:FROM|JOIN|COPY|TABLE)\s+|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*|,\s*)(?=({_NAME}))", re.I
 )
+_AS_QUERY = re.compile(r"\bAS\b", re.I)
 _OURS_WITH = re.compile(r"\bWITH\s*\(\s*(?:[^()';]*,\s*)?'", re.I)
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
@@ -169,7 +170,7 @@ def _over(refused: type[Statement]) -> Decide:
 def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     kinds = words[1:]
     if "TABLE" in kinds:
-        if _from_stream(text, snapshot, session):
+        if _AS_QUERY.search(text) and _from_stream(text, snapshot, session):
             return CreateTableAs
         return CreateTable if _OURS_WITH.search(text) else None
     if "FUNCTION" in kinds:
@@ -275,6 +276,13 @@ UPDATES: dict[str, type[Statement]] = {
     "STORE": UpdateStore,
 }
 
+_OVER_TABLES = frozenset(("DELETE", "LOCK", "MERGE", "PREPARE", "TABLE"))
+
+
+def _postgres(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    return None
+
+
 # First word → who decides. A word that is not here, and begins no statement of ours, is PostgreSQL's.
 SHARED: dict[str, Decide] = {
     # SET description is no form of PostgreSQL's ALTER. A password is a user's, which no working role may change.
@@ -299,6 +307,12 @@ SHARED: dict[str, Decide] = {
     "GRANT": _grant,
     # Ours when the target or a source is a stream or a changelog. INSERT INTO ENTITY name is found before.
     "INSERT": _insert,
+    # Statements over PostgreSQL's tables, which a stream is not.
+    "DELETE": _postgres,
+    "LOCK": _postgres,
+    "MERGE": _postgres,
+    "PREPARE": _postgres,
+    "TABLE": _postgres,
     "MOVE": _cursor,
     "REVOKE": _grant,
     # Ours when it reads a stream or a changelog, whatever else it reads: the planner refuses what it cannot do.
@@ -309,6 +323,28 @@ SHARED: dict[str, Decide] = {
     "UPDATE": _update,
     "WITH": _select,
 }
+
+
+def decided(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    """The class of a text that begins with one of these words; None when it is PostgreSQL's."""
+    found = SHARED[words[0]](text, words, snapshot, session)
+    if found is None and (words[0] not in _OVER_TABLES or not snapshot.mentions(text)):
+        return None
+    return found if _by_its_words(text, words) else unseen.answer(text, words, found, snapshot, session)
+
+
+def _by_its_words(text: str, words: Words) -> bool:
+    """Whether it is what it is whatever it names."""
+    match words[0]:
+        case "CREATE":
+            return _OURS_WITH.search(text) is not None
+        case "ALTER":
+            return words[1:2] == ("USER",) or words[1:2] in {(w,) for w in _OURS_ALTERED}
+        case "DROP":
+            return words[1:2] == ("FUNCTION",) or "IF" in words
+        case "GRANT" | "REVOKE":
+            return words[1:2] in (("ROLE",), ("OWNERSHIP",)) or _ROLE.search(LITERAL.sub("''", text)) is not None
+    return words[0] in ("CLOSE", "FETCH", "MOVE", "TRUNCATE", "UPDATE")
 
 
 def _reads(text: str, snapshot: Snapshot, session: Session) -> bool:
