@@ -16,7 +16,7 @@ from pgstream.errors import RelayedError
 from pgstream.names import QName, quote
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import LITERAL
-from pgstream.statements.base import Session, Statement
+from pgstream.statements.base import Context, Result, Session, Statement
 
 _PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
@@ -27,6 +27,7 @@ _NAMED = re.compile(
 )
 _KINDS = {"TABLE": "table", "VIEW": "view", "MATERIALIZED": "materialized view", "INDEX": "index"}
 """What PostgreSQL calls what DROP does not find."""
+_ANALYZED = frozenset(("DECLARE", "DELETE", "EXPLAIN", "INSERT", "MERGE", "SELECT", "TABLE", "WITH"))
 _CROSS = "cross-database references are not implemented: "
 
 
@@ -38,13 +39,25 @@ class Unseen(Statement):
 
     words: ClassVar = ()
     free: ClassVar = "it does nothing"
+    local: ClassVar = True
     code: ClassVar[str] = "42P01"
     text: ClassVar[str]
     at: ClassVar[int]
+    early: ClassVar[bool]
+    """Whether PostgreSQL looks for relations when it parses such a statement, and not when it runs it."""
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        raise RelayedError(code=cls.code, text=cls.text, at=cls.at)
+        if cls.early:
+            raise cls._error()
+        return cls()
+
+    async def execute(self, ctx: Context) -> Result:
+        raise self._error()
+
+    @classmethod
+    def _error(cls) -> RelayedError:
+        return RelayedError(code=cls.code, text=cls.text, at=cls.at)
 
 
 def answer(
@@ -75,11 +88,10 @@ def _name(m: re.Match[str]) -> QName:
 def _missing(m: re.Match[str], words: tuple[str, ...], session: Session) -> type[Unseen]:
     parts, at = _name(m).parts, m.end()
     shown = ".".join(parts[-2:])
+    early = words[0] in _ANALYZED or (words[0] == "CREATE" and not {"INDEX", "POLICY"}.intersection(words))
+    early = early and words[1:2] != ("VIEW",)
     kind = _KINDS.get(words[1], "relation") if words[0] == "DROP" and len(words) > 1 else "relation"
+    given = {"text": f'{kind} "{shown}" does not exist', "at": at, "early": early}
     if len(parts) == 3 and parts[0] != session.database:
-        return _answer(_CROSS + f'"{".".join(map(quote, parts))}"', at, "0A000")
-    return _answer(f'{kind} "{shown}" does not exist', at, Unseen.code)
-
-
-def _answer(text: str, at: int, code: str) -> type[Unseen]:
-    return type("Unseen", (Unseen,), {"text": text, "at": at, "code": code})
+        given |= {"text": _CROSS + f'"{".".join(map(quote, parts))}"', "code": "0A000"}
+    return type("Unseen", (Unseen,), given)
