@@ -7,6 +7,7 @@ Start reading at ``LATER``. Older spellings are folded before the table is asked
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from pgstream.errors import NotYet
@@ -14,20 +15,14 @@ from pgstream.sql.cursor import Cursor
 from pgstream.statements.base import Statement
 from pgstream.statements.heading import newer
 
-_MADE = ("ORGANIZATION",)
-_DESCRIBED = ("ORGANIZATION",)
-_REST = """ALTER CHANGELOG · ALTER QUERY · ALTER RELATION
-ALTER STREAM · GENERATE COLUMNS · GENERATE TEMPLATE"""
-
-LATER: frozenset[tuple[str, ...]] = frozenset(
-    tuple(name.split())
-    for name in (
-        *(f"CREATE {m}" for m in _MADE),
-        *(f"DROP {m}" for m in _MADE if m != "ORGANIZATION"),
-        *(f"DESCRIBE {m}" for m in _DESCRIBED),
-        *(name.strip() for line in _REST.split("\n") for name in line.split("·")),
-    )
-)
+_COLUMNS = "GENERATE STREAM DDL writes the columns of a topic."
+# First words, and what does as well.
+LATER: Mapping[tuple[str, ...], str | None] = {
+    ("CREATE", "ORGANIZATION"): None,
+    ("DESCRIBE", "ORGANIZATION"): "LIST ORGANIZATIONS shows it.",
+    ("GENERATE", "COLUMNS"): _COLUMNS,
+    ("GENERATE", "TEMPLATE"): _COLUMNS,
+}
 
 
 def find(words: tuple[str, ...]) -> str | None:
@@ -43,7 +38,7 @@ def refuse(words: tuple[str, ...], at: int, within: str = "") -> None:
     """Raise NotYet if these are the first words of a planned statement."""
     name = find(words)
     if name is not None:
-        raise NotYet(what=f"{within} {name}".strip(), at=at)
+        raise NotYet(what=f"{within} {name}".strip(), at=at, hint=LATER[tuple(name.split())])
 
 
 class Later(Statement):

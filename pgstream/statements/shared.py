@@ -258,6 +258,8 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
         return AlterRowSecurity
     found = AlterOwner if _OWNER.search(plain) else AlterRelation if _DESCRIPTION.search(plain) else None
     ours = _OURS_ALTERED if found is AlterOwner else _OURS_ALTERED[:3]
+    if found is None and words[1:2] in (("RELATION",), ("STREAM",), ("CHANGELOG",), ("QUERY",)):
+        return AlterOwner if words[1] == "QUERY" else AlterRelation  # no words of PostgreSQL's: a syntax error of ours
     if found is None or (words[1:2] and words[1] in ours):
         return found
     return found if known else None

@@ -91,3 +91,94 @@ def test_sizes(server: psycopg.Connection[Any]) -> None:
     assert fault(server, "SELECT " + "(" * 20_000 + " FROM pageviews").sqlstate in ("42601", "54001", "0A000")
     assert fault(server, 'DROP SECRET "a\x01\x1bb"').sqlstate == "42704"
     server.execute("LIST SECRETS")
+
+
+_JAR = "'file' = 'base64:AAAA'"
+_COLUMNS = "CREATE STREAM nope (a BIGINT) WITH ('store' = k, 'topic' = 't'"
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("CREATE STORE nope WITH ('uris' = 'x:1')", "type"),
+        ("CREATE STORE nope WITH ('type' = KAFKA)", "uris"),
+        ("CREATE SCHEMA_REGISTRY nope WITH ('uris' = 'x')", "type"),
+        ("CREATE SCHEMA_REGISTRY nope WITH ('type' = CONFLUENT)", "uris"),
+        ("CREATE SECRET nope WITH ('description' = 'x')", "type"),
+        ("CREATE FUNCTION_SOURCE nope WITH ('description' = 'x')", "file"),
+        ("CREATE DESCRIPTOR_SOURCE nope WITH ('description' = 'x')", "file"),
+        ("CREATE FUNCTION nope () RETURNS BIGINT LANGUAGE JAVA WITH ('class.name' = 'C')", "source.name"),
+        ("CREATE SECURITY INTEGRATION nope WITH ('scim.client' = OKTA)", "type"),
+        ("CREATE METRICS INTEGRATION nope WITH ('prometheus.uri' = 'x')", "type"),
+        ("INVITE USER 'nope@example.com' WITH ('roles' = 'sysadmin')", "default_role"),
+    ],
+)
+def test_what_must_be_given(server: psycopg.Connection[Any], text: str, option: str) -> None:
+    e = fault(server, text)
+    assert (e.sqlstate, e.diag.message_primary) == ("22023", f'parameter "{option}" is required')
+    assert e.diag.message_hint
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("CREATE STORE nope WITH ('type' = KAFKA, 'uris' = 'x:1', 'tls.disabled' = perhaps)", "perhaps"),
+        ("CREATE STORE nope WITH ('type' = KAFKA, 'uris' = 'x:1', 'kafka.sasl.hash_function' = 'ROT13')", "'ROT13'"),
+        ("CREATE STORE nope WITH ('type' = 7, 'uris' = 'x:1')", "7"),
+        ("CREATE COMPUTE_POOL nope WITH ('compute_pool.size' = 3)", "3"),
+        ("CREATE COMPUTE_POOL nope WITH ('compute_pool.timeout_min' = 'soon')", "'soon'"),
+        ("CREATE COMPUTE_POOL nope WITH ('compute_pool.timeout_min' = 0)", "0"),
+        ("CREATE COMPUTE_POOL nope WITH ('compute_pool.cores' = 1.5)", "1.5"),
+        ("CREATE API_TOKEN nope WITH ('token.role_name' = sysadmin, 'token.expires_in_days' = 'never')", "'never'"),
+        ("CREATE API_TOKEN nope WITH ('token.role_name' = sysadmin, 'token.expires_in_days' = TRUE)", "TRUE"),
+        ("CREATE SECRET nope WITH ('type' = TRUE)", "TRUE"),
+        ("CREATE SECURITY INTEGRATION nope WITH ('type' = SAML)", "SAML"),
+        ("CREATE METRICS INTEGRATION nope WITH ('type' = 'graphite')", "'graphite'"),
+    ],
+)
+def test_values_of_the_wrong_kind(server: psycopg.Connection[Any], text: str, value: str) -> None:
+    e = fault(server, text)
+    assert (e.sqlstate, e.diag.statement_position) == ("22023", str(text.rindex(value) + 1)), str(e)
+    assert e.diag.message_hint, str(e)
+
+
+_TWICE = {
+    "DATABASE twice": ("", "42P04"), "SCHEMA twice": ("", "42P06"), "ROLE twice": ("", "42710"),
+    "SCHEMA_REGISTRY twice": ("WITH ('type' = CONFLUENT, 'uris' = 'http://x')", "42710"),
+    "SECRET twice": ("WITH ('type' = GENERIC_SECRET)", "42710"), "COMPUTE_POOL twice": ("", "42710"),
+    "SECURITY INTEGRATION twice": ("WITH ('type' = SCIM)", "42710"),
+    "METRICS INTEGRATION twice": ("WITH ('type' = PROMETHEUS)", "42710"),
+    "API_TOKEN twice": ("WITH ('token.role_name' = orgadmin)", "42710"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(_TWICE))
+def test_what_is_there_already(server: psycopg.Connection[Any], name: str) -> None:
+    rest, code = _TWICE[name]
+    text = f"CREATE {name} {rest}"
+    server.execute(text.encode())
+    try:
+        e = fault(server, text)
+        assert (e.sqlstate, e.diag.statement_position) == (code, str(text.index("twice") + 1)), str(e)
+        if not name.startswith("API"):
+            server.execute(f"CREATE {name.replace('twice', 'IF NOT EXISTS twice')} {rest}".encode())
+    finally:
+        server.execute(f"DROP {name}".encode())
+    assert fault(server, f"DROP {name}").sqlstate[:2] in ("3D", "3F", "42")
+
+
+def test_relations_that_are_there_already(server: psycopg.Connection[Any]) -> None:
+    """And names of tables of PostgreSQL's own; each refused at the name."""
+    for name in ("pageviews", "users", "views_per_user", "customers", "busy"):
+        text = f"CREATE STREAM {name} (a BIGINT) WITH ('store' = k, 'topic' = 't', 'value.format' = 'json')"
+        e = fault(server, text)
+        assert (e.sqlstate, e.diag.statement_position) in (("42P07", "15"), ("58000", None)), str(e)
+
+
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - _LISTS - _FINE))
+def test_control_characters(server: psycopg.Connection[Any], name: str) -> None:
+    """A NUL ends a text of the protocol: nothing behind it is run. Others are a syntax error, or part of a name."""
+    text = EXAMPLES[name]
+    for sign in ("\x01", "\x1b", "\x7f", "\u200b", "\ufeff"):
+        e = fault(server, text + f" {sign}x")
+        assert e.sqlstate in _CODES | {"42501", "42602"}, (text, sign, e.sqlstate)
