@@ -9,11 +9,10 @@ PostgreSQL's). Start reading at ``ensure``.
 
 from __future__ import annotations
 
-from pgstream.catalog.databases import STATE
-from pgstream.catalog.postgres import Connection, run
+from pgstream.catalog.postgres import OVERSIGHT, Connection, run
 
-_FUNCTION = f"{STATE}.own_activity"
-_IS_THERE = f"SELECT pg_get_viewdef('pg_stat_activity'::regclass) LIKE '%{_FUNCTION}%'"
+_FUNCTION = "pg_catalog.pgstream_own_activity"
+_IS_THERE = "SELECT pg_get_viewdef('pg_stat_activity'::regclass) LIKE '%pgstream_own_activity%'"
 # The columns are those of this version of PostgreSQL: its own view and function say which.
 _PARTS = """
 SELECT pg_get_viewdef('pg_stat_activity'::regclass), pg_get_function_arguments('pg_stat_get_activity'::regproc)"""
@@ -37,5 +36,7 @@ async def ensure(conn: Connection) -> None:
             f"CREATE OR REPLACE FUNCTION {_FUNCTION}({arguments}) RETURNS SETOF record LANGUAGE sql STABLE"
             " SECURITY DEFINER SET search_path = pg_catalog"
             f" AS $$SELECT * FROM pg_stat_get_activity($1) a WHERE a.usesysid = {_MINE}$$",
+            # It runs with the right that it needs, and no other.
+            f"ALTER FUNCTION {_FUNCTION} OWNER TO {OVERSIGHT}",
             f"CREATE OR REPLACE VIEW pg_catalog.pg_stat_activity AS {view.replace(_ALL, _ROWS)}",
         )

@@ -58,11 +58,16 @@ def test_the_view_is_postgresqls(house: Whole, two) -> None:
     ]
 
 
-def test_nobody_elses_by_another_way(two) -> None:
-    """The function behind the view is of the session's login, whoever calls it."""
-    for call in ("pg_pgstream.own_activity(NULL)", "pg_pgstream.own_activity(1)"):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            two[0].execute(f"SELECT * FROM {call}".encode())
+def test_nobody_elses_by_another_way(house: Whole, two) -> None:
+    """The function behind the view goes by the session's login, whoever calls it, and whatever shadows its names."""
+    one, _ = two
+    with house.connect("admin") as admin:
+        one.execute("CREATE TABLE public.pg_roles AS SELECT 'admin'::name AS rolname, oid FROM pg_roles")
+        one.execute("SET search_path = public, pg_catalog")
+        for which in ("NULL", str(pid(admin))):
+            seen = one.execute(f"SELECT DISTINCT usesysid::regrole::text FROM pgstream_own_activity({which})".encode())
+            assert seen.fetchall() == ([("mallory",)] if which == "NULL" else [])
+        one.execute("DROP TABLE public.pg_roles")
 
 
 @pytest.mark.parametrize("prepare", [False, True])
