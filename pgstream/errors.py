@@ -173,6 +173,10 @@ class BadRecord(
     """A record of a source could not be decoded and the query's error mode is TERMINATE."""
 
 
+class DivisionByZero(PgStreamError, sqlstate="22012", message="division by zero"):
+    """A divisor that is the literal zero."""
+
+
 class InvalidText(PgStreamError, sqlstate="22P02", message="invalid input syntax for type {type}"):
     """A literal is not a value of its type."""
 

@@ -34,6 +34,11 @@ def quote_spark(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def quote_text(text: str) -> str:
+    """A string literal for Spark SQL text."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """One identifier as the client meant it (already folded), and where it stood: a 0-based character offset."""

@@ -223,6 +223,10 @@ def _table(record: RelationRecord) -> list[str]:
         # key allows.
         key = ", ".join(q(k) for k in record.primary_key) or "(true)"
         made.append(f"CREATE UNIQUE INDEX ON {_qualified(record)} ({key}) NULLS NOT DISTINCT")
+    if record.mode == "retract":
+        # Rows that are taken back are found by all their values.
+        row = ", ".join(q(c.name) for c in record.columns)
+        made.append(f"CREATE INDEX ON {_qualified(record)} (hash_record(ROW({row})))")
     if record.query is not None:
         made.append(
             f"INSERT INTO {STATE}.ledger (query, batch, attempt) VALUES ({quote_literal(record.query)}, -1, 0)"

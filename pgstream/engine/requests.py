@@ -12,7 +12,7 @@ from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Start, StoreAccess
 from pgstream.errors import UndefinedStore
-from pgstream.planner.plan import KafkaSink, Plan, ViewSink, load, sources
+from pgstream.planner.plan import KafkaSink, Lookup, Plan, ViewSink, load, sources, walk
 
 
 def stores_of(plan: Plan) -> set[str]:
@@ -38,18 +38,23 @@ def checkpoint(data_dir: Path, query: str) -> Path:
     return (data_dir / "checkpoints" / query).absolute()
 
 
+def _databases(catalog: Catalog, plan: Plan) -> dict[str, str]:
+    """Those of the view that a query keeps, and of the views that it looks rows up in."""
+    names = {n.database for n in walk(plan.root) if isinstance(n, Lookup)}
+    if isinstance(plan.sink, ViewSink):
+        names.add(plan.sink.database)
+    return {name: catalog.worker_url(name) for name in sorted(names)}
+
+
 async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: Path) -> Start:
     """Errors: ValueError for a plan of a newer version, UndefinedStore, and those of the catalogue."""
     plan = load(record.plan)
-    databases = {}
-    if isinstance(plan.sink, ViewSink):
-        databases[plan.sink.database] = catalog.worker_url(plan.sink.database)
     return Start(
         query=record.id,
         attempt=attempt,
         plan=record.plan,
         stores=await _access(catalog, plan),
-        databases=databases,
+        databases=_databases(catalog, plan),
         checkpoint=str(checkpoint(data_dir, record.id)),
         settings=dict(record.settings),
         name=record.name,
@@ -58,4 +63,5 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
 
 async def start_result(catalog: Catalog, query: str, plan: Plan) -> Start:
     """An interactive SELECT: no checkpoint that outlives it."""
-    return Start(query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan))
+    databases = _databases(catalog, plan)
+    return Start(query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan), databases=databases)

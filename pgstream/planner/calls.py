@@ -14,9 +14,10 @@ from sqlglot import exp
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
 from pgstream.errors import InvalidStatement, NotYet, UndefinedFunction
-from pgstream.planner import infer
+from pgstream.names import quote_text
+from pgstream.planner import checked, infer
 from pgstream.planner.bind import at
-from pgstream.planner.expressions import Compiler, Typed, literal
+from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.functions import Function
 from pgstream.types import Type
 
@@ -118,6 +119,12 @@ def _rounding(call: Call) -> Typed:
     return Typed(f"cast({text} as {to.spark})" if to is not None else text, to)
 
 
+def _mod(call: Call) -> Typed:
+    left, right = call.args
+    text = checked.divided(left.sql, right.sql, (left.type, right.type), call.node.expressions[1], "({0} % {1})")
+    return Typed(text, _type(call))
+
+
 def _sign(call: Call) -> Typed:
     type_ = call.args[0].type
     text = f"sign({call.args[0].sql})"
@@ -164,7 +171,7 @@ def _json(call: Call) -> Typed:
     path = call.node.expressions[1]
     if path.is_string:
         text = str(path.this).strip()
-        call.args[1] = Typed(literal(text.removeprefix("lax ").removeprefix("strict ")), types.TEXT)
+        call.args[1] = Typed(quote_text(text.removeprefix("lax ").removeprefix("strict ")), types.TEXT)
     return Typed(call.text(), _type(call))
 
 
@@ -177,7 +184,7 @@ def _rowkey(call: Call) -> Typed:
     type_ = types.parse(key_type)
     call.compiler.wants.add("key")
     if type_.name == "STRUCT":
-        return Typed(f"from_json(cast(`__key` as string), {literal(type_.spark)})", type_)
+        return Typed(f"from_json(cast(`__key` as string), {quote_text(type_.spark)})", type_)
     if type_.name == "VARCHAR":
         return Typed("cast(`__key` as string)", type_)
     raise NotYet(what=f"ROWKEY() of type {type_}", at=at(call.node))
@@ -185,7 +192,7 @@ def _rowkey(call: Call) -> Typed:
 
 def _rowmetadata(call: Call) -> Typed:
     relation = _only_relation(call, "ROWMETADATA()")
-    topic = literal(relation.entity or "")
+    topic = quote_text(relation.entity or "")
     text = f"named_struct('topic', {topic}, 'partition', `__partition`, 'offset', `__offset`)"
     return Typed(text, _type(call))
 
@@ -201,6 +208,7 @@ def _only_relation(call: Call, what: str) -> RelationRecord:
 _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "ceil": _rounding,
     "floor": _rounding,
+    "mod": _mod,
     "sign": _sign,
     "truncate": _truncate,
     "extract": _extract,

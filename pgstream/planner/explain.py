@@ -60,8 +60,17 @@ def _describe(node: plan.Node) -> list[str]:
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = " and ".join(f"{a.sql} = {b.sql}" for a, b in node.keys)
             return [f"{type(node).__name__} {node.how} {names} on {keys}"]
+        case plan.Lookup():
+            keys = " and ".join(f"{e.sql} = {c}" for e, c in node.keys)
+            return [
+                f"Lookup {node.how} {node.left_alias or '(left)'} in view {node.relation} {node.right_alias} on {keys}"
+            ]
         case plan.Windows():
             return [f"Windows {_window(node.window)}"]
+        case plan.Unnest():
+            return [f"Unnest{' outer' * node.outer} {node.item.sql}", *map(_expr, node.columns)]
+        case plan.Expand():
+            return [f"Expand {node.mark} in {', '.join(map(str, node.marks))}", *map(_expr, node.columns)]
         case plan.Rank():
             by = ", ".join(map(_order, node.order))
             until = ", final rows" if node.until is not None else ""

@@ -26,8 +26,8 @@ from pgstream.errors import (
     UndefinedFunction,
     UndefinedOperator,
 )
-from pgstream.names import quote_spark
-from pgstream.planner import comparisons, infer
+from pgstream.names import quote_spark, quote_text
+from pgstream.planner import checked, comparisons, infer
 from pgstream.planner.bind import Scope, at
 from pgstream.planner.functions import FUNCTIONS, PLANNED, Function
 from pgstream.sql.select import fold
@@ -56,11 +56,6 @@ class Typed:
 
     sql: str
     type: Type | None = None
-
-
-def literal(text: str) -> str:
-    """A string literal for Spark SQL text."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -117,7 +112,7 @@ class Compiler:
     def on_literal(self, node: exp.Literal) -> Typed:
         text = str(node.this)
         if node.is_string:
-            return Typed(literal(text), types.TEXT)
+            return Typed(quote_text(text), types.TEXT)
         if text.isdigit():
             return Typed(text, types.INTEGER if int(text) < 2**31 else types.BIGINT)
         return Typed(text, Type("DOUBLE" if "e" in text.lower() else "DECIMAL"))
@@ -198,17 +193,21 @@ class Compiler:
         return self._arithmetic(node, "*")
 
     def on_mod(self, node: exp.Expr) -> Typed:
-        return self._arithmetic(node, "%")
+        left, right = self._operands(node, "%")
+        text = checked.divided(left.sql, right.sql, (left.type, right.type), node.expression, "({0} % {1})")
+        return Typed(text, infer.arithmetic(left.type, right.type))
 
     def on_div(self, node: exp.Expr) -> Typed:
         left, right = self._operands(node, "/")
-        result = infer.widest(left.type, right.type)
-        if result is not None and infer.is_integral(left.type, right.type):
+        both = (left.type, right.type)
+        result = infer.widest(*both)
+        if result is not None and infer.is_integral(*both):
             # Flink: whole numbers divide to a whole number; Spark's / would give a fraction.
-            return Typed(f"cast({left.sql} div {right.sql} as {result.spark})", result)
-        known = left.type is not None and right.type is not None
+            whole = f"cast({{0}} div {{1}} as {result.spark})"
+            return Typed(checked.divided(left.sql, right.sql, both, node.expression, whole), result)
+        known = None not in both
         type_ = Type("DECIMAL") if known and infer.is_a(result, "DECIMAL") else Type("DOUBLE") if known else None
-        return Typed(f"({left.sql} / {right.sql})", type_)
+        return Typed(checked.divided(left.sql, right.sql, both, node.expression, "({0} / {1})"), type_)
 
     def on_dpipe(self, node: exp.Expr) -> Typed:
         return self._binary(node, "||", types.TEXT)
@@ -240,7 +239,7 @@ class Compiler:
         mark = node.expression
         if not isinstance(node.this, exp.Like) or not mark.is_string or len(str(mark.this)) != 1:
             raise InvalidStatement(what="ESCAPE takes one character after LIKE", at=at(mark) or at(node))
-        return self.on_like(node.this, f" ESCAPE {literal(str(mark.this))}")
+        return self.on_like(node.this, f" ESCAPE {quote_text(str(mark.this))}")
 
     def on_case(self, node: exp.Case) -> Typed:
         subject = f" {self.sql(node.this)}" if node.this is not None else ""
@@ -344,7 +343,7 @@ class Compiler:
         to = self._type(node.args["to"])
         value = self.compile(node.this)
         if to.name != "VARCHAR":
-            return Typed(f"{word}({value.sql} as {to.spark})", to)
+            return Typed(checked.cast(value.sql, value.type, to, node.this, word == "try_cast"), to)
         text = _as_text(value)
         return Typed(f"left({text}, {to.params[0]})" if to.params else text, to)
 

@@ -94,7 +94,7 @@ _MATH = [
           type="DOUBLE", numbers=True),
     *_row("ATAN2 POWER", "{name}({0}, {1})", type="DOUBLE", first=2, numbers=True),
     *_row("LOG", "ln({0})", "log({0}, {1})", type="DOUBLE", numbers=True),
-    *_row("MOD", "({0} % {1})", type="1", first=2, numbers=True),
+    *_row("MOD", "({0} % {1})", type="1", first=2, numbers=True, call="mod"),
     *_row("ROUND", "round({0})", "round({0}, {1})", type="0", numbers=True),
     *_row("TRUNCATE", "(sign({0}) * floor(abs({0})))", f"(sign({{0}}) * floor(abs({{0}}) * {_SCALE}) / {_SCALE})",
           type="0", call="truncate", numbers=True),

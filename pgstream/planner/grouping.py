@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 import msgspec
 from sqlglot import exp
 
-from pgstream.errors import GroupingError, InvalidStatement, NotYet
+from pgstream.errors import GroupingError, InvalidStatement, NotSupported, NotYet
 from pgstream.names import quote_spark
-from pgstream.planner import plan
+from pgstream.planner import plan, sets
 from pgstream.planner.aggregates import is_distinct, kernel_call
 from pgstream.planner.bind import Column, Scope, at, check_names, unique
 from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
 from pgstream.planner.plan import WINDOW_BOUNDS
 from pgstream.planner.steps import Bounds, Step, check_rowtime, retracting, wanting, watermarked
 from pgstream.sql.select import fold
-from pgstream.types import Type
+from pgstream.types import INTEGER, Type
+
+MARK = "grouping_id"  # the column that tells grouping sets apart
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class Grouping:
     """What a GROUP BY makes: its columns by the Spark SQL they stand for, and the aggregates met so far.
 
     ``kernel``: the aggregates are calls of our operator (``kernel_calls``), otherwise Spark's own (``calls``).
+    ``marks``: of grouping sets (``sets.py``).
     """
 
     kernel: bool = False
@@ -40,14 +43,15 @@ class Grouping:
     calls: list[plan.Expr] = field(default_factory=list)
     kernel_calls: list[plan.Call] = field(default_factory=list)
     wants: set[str] = field(default_factory=set)
+    marks: list[int] = field(default_factory=list)
 
     @property
     def fields(self) -> list[str]:
-        return [e.name for e in self.group] + [c.name for c in self.aggregates.values()] + list(WINDOW_BOUNDS)
+        return [e.name for e in self.group] + [c.name for c in self.aggregates.values()] + [*WINDOW_BOUNDS, MARK]
 
     @property
     def key(self) -> tuple[str, ...]:
-        return (*self.bounds, *(e.name for e in self.group))
+        return (*self.bounds, *(e.name for e in self.group), *([MARK] if self.marks else []))
 
 
 class Grouped(Compiler):
@@ -78,7 +82,7 @@ class Grouped(Compiler):
     def _grouped(self, node: exp.Expr) -> Column | None:
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
             return self.grouping.columns.get(self.scope.column(node).sql)
-        if any(isinstance(n, (exp.Query, exp.Window, exp.Star)) for n in node.walk()):
+        if any(isinstance(n, (exp.Query, exp.Window, exp.Star)) or sets.is_call(n) for n in node.walk()):
             return None
         # Not every column of the tree is one: a unit of time, as in TIMESTAMPDIFF(DAY, …), reads like a name.
         names = [n for n in node.find_all(exp.Column) if fold(n.this) in WINDOW_BOUNDS]
@@ -92,6 +96,12 @@ class Grouped(Compiler):
         raise _ungrouped(".".join(fold(p) for p in node.parts if isinstance(p, exp.Identifier)), at(node))
 
     def on_anonymous(self, node: exp.Anonymous) -> Typed:
+        if sets.is_call(node) and self.grouping.marks:
+            name = str(node.this).upper()
+            names = [e.name for e in self.grouping.group]
+            found = [self._grouped(a) for a in node.expressions]
+            places = [names.index(c.name) if c is not None and not c.bound else None for c in found]
+            return Typed(sets.grouping(name, places, len(names), quote_spark(MARK), node), INTEGER)
         function = self.function(node)
         if function.call in ("rowkey", "rowmetadata") or function.name.startswith("ROWTIME"):
             raise _ungrouped(f"{function.name.lower()}()", at(node), "function")
@@ -135,8 +145,10 @@ def group(select: exp.Select, scope: Scope, projections: Sequence[exp.Expr], ker
     grouping = Grouping(kernel)
     clause = select.args.get("group")
     rows = Compiler(scope, "GROUP BY")
-    for item in _items(clause):
-        _add(grouping, _meant(item, scope, projections), scope, rows)
+    items, places = sets.expanded(clause) if clause is not None and sets.has_sets(clause) else (_items(clause), [])
+    names = [_add(grouping, _meant(item, scope, projections), scope, rows) for item in items]
+    if places:
+        grouping.marks = _marks(grouping, names, places, clause)
     grouping.wants |= rows.wants
     if scope.window is not None and not grouping.bounds:
         raise GroupingError(
@@ -147,17 +159,22 @@ def group(select: exp.Select, scope: Scope, projections: Sequence[exp.Expr], ker
     return grouping
 
 
+def _marks(
+    grouping: Grouping, names: Sequence[str | None], places: Sequence[set[int]], clause: exp.Expr | None
+) -> list[int]:
+    """The grouping sets; a window's bounds belong to each of them."""
+    if any(n is None and not all(i in p for p in places) for i, n in enumerate(names)):
+        raise NotSupported(what="a grouping set without the window", at=at(clause))
+    order = [e.name for e in grouping.group]
+    return sets.marks([{order.index(n) for i in p if (n := names[i]) is not None} for p in places], len(order))
+
+
 def _items(clause: exp.Group | None) -> list[exp.Expr]:
     if clause is None:
         return []
-    for key, words in (("grouping_sets", "GROUPING SETS"), ("cube", "CUBE"), ("rollup", "ROLLUP"),
-                       ("totals", "WITH TOTALS"), ("all", "GROUP BY ALL")):  # fmt: skip
+    for key, words in (("totals", "WITH TOTALS"), ("all", "GROUP BY ALL")):
         if clause.args.get(key) is not None and clause.args.get(key) != []:
             raise NotYet(what=words, at=at(clause))
-    for item in clause.expressions:
-        if isinstance(item, (exp.GroupingSets, exp.Cube, exp.Rollup)):
-            words = {"groupingsets": "GROUPING SETS"}.get(item.key, item.key.upper())
-            raise NotYet(what=words, at=at(item))
     return list(clause.expressions)
 
 
@@ -179,21 +196,24 @@ def _meant(item: exp.Expr, scope: Scope, projections: Sequence[exp.Expr]) -> exp
     return item
 
 
-def _add(grouping: Grouping, node: exp.Expr, scope: Scope, rows: Compiler) -> None:
+def _add(grouping: Grouping, node: exp.Expr, scope: Scope, rows: Compiler) -> str | None:
+    """The name of a grouped expression, None for a window's bound."""
     if isinstance(node, exp.Column) and (column := scope.column(node)).bound:
         if column.field not in grouping.bounds:
             grouping.bounds.append(column.field)
         # Either bound names the window, so both may be selected.
         for bound in WINDOW_BOUNDS:
             grouping.columns[quote_spark(bound)] = Column(bound, bound, column.type, bound=True)
-        return
+        return None
     typed = rows.compile(node)
-    if typed.sql in grouping.columns:
-        return
+    known = grouping.columns.get(typed.sql)
+    if known is not None:
+        return known.name
     name = fold(node.this) if isinstance(node, exp.Column) else f"group_{len(grouping.group) + 1}"
     name = unique(name, grouping.fields)
     grouping.columns[typed.sql] = Column(name, name, typed.type)
     grouping.group.append(plan.Expr(name, typed.sql, at(node)))
+    return name
 
 
 def needs_kernel(select: exp.Select, step: Step, scope: Scope, last: bool) -> bool:
@@ -222,14 +242,20 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     node = wanting(step.node, wants)
     if window is not None:
         node = watermarked(node)
+    group = grouping.group
+    if grouping.marks:
+        copies = [plan.Expr(f"__set_{i}", e.sql, e.at) for i, e in enumerate(group)]
+        node = plan.Expand(node, copies, grouping.marks, "__set")
+        group = [plan.Expr(e.name, quote_spark(c.name), e.at) for e, c in zip(group, copies, strict=True)]
+        group.append(plan.Expr(MARK, "`__set`"))
     shape = plan.Window(window.kind, window.size_ms, window.advance_ms) if window is not None else None
     made: plan.Node
     if grouping.kernel:
         if window is not None and window.kind == "session":
             raise NotYet(what="DISTINCT in an aggregate of a session", at=window.at)
-        made = plan.ChangeAggregate(node, grouping.group, grouping.kernel_calls, shape, final)
+        made = plan.ChangeAggregate(node, group, grouping.kernel_calls, shape, final)
     else:
-        made = plan.Aggregate(node, grouping.group, grouping.calls, shape, final)
+        made = plan.Aggregate(node, group, grouping.calls, shape, final)
     bounds = Bounds.of(window) if window is not None else Bounds()
     mode = "append" if final else "upsert"
     return Step(made, (), mode, "changelog", grouping.key, stateful=True, placed=False, bounds=bounds)

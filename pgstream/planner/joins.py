@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from pgstream.catalog.records import RelationRecord
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
 from pgstream.planner import plan
 from pgstream.planner.bind import Column, Scope, at
@@ -44,6 +45,34 @@ def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope
         within = int(node.this.meta["within"][0])
         made = plan.IntervalJoin(*inputs, how, within, *keys[0], left_alias, right_alias)
     return Step(made, columns, joined=True, stateful=True, placed=False), scope
+
+
+def lookup(
+    left: Step, left_scope: Scope, node: exp.Join, view: RelationRecord, right_scope: Scope
+) -> tuple[Step, Scope]:
+    """The join of a stream with a materialized view, as the view is when a row comes by."""
+    how = _how(node)
+    if left_scope.window is not None:
+        raise NotYet(what="a join with a window", at=left_scope.window.at)
+    if left.mode != "append":
+        raise NotYet(what="a join of a changelog with a materialized view", at=at(node))
+    if how == "full" or "within" in node.this.meta or not node.args.get("on"):
+        raise NotSupported(
+            what="this join with a materialized view", at=at(node),
+            hint="Write stream [LEFT] JOIN view ON stream.column = view.column.",
+        )  # fmt: skip
+    left_alias, right_alias = "" if left_scope.joined else left_scope.items[0].alias, right_scope.items[0].alias
+    names = {Column(c.name, c.name).sql: c.name for c in view.columns}
+    keys = _keys(node, left_scope, right_scope)
+    if any(b.sql not in names for _, b in keys):
+        raise NotYet(what="a join with an expression of a materialized view", at=at(node.args["on"]))
+    scope = left_scope.join(right_scope, left_alias, right_alias)
+    columns = tuple(c for i in scope.items for c in i.columns)
+    declared = [plan.Column(c.name, str(c.type)) for c in view.columns]
+    pairs = [(a, names[b.sql]) for a, b in keys]
+    made = plan.Lookup(left.node, str(view.full), view.full.database, declared, how, pairs, left_alias, right_alias)
+    times = frozenset(_prefix(left_alias, t) for t in left.times)
+    return Step(made, columns, joined=True, stateful=left.stateful, placed=False, times=times), scope
 
 
 def _changelogs(left: Step, right: Step, made: plan.ChangelogJoin, columns: tuple[Column, ...]) -> Step:

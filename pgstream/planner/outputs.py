@@ -15,7 +15,7 @@ from pgstream.errors import DuplicateColumn, NotYet, ReservedName
 from pgstream.planner import plan
 from pgstream.planner.bind import Column, Scope, at, unique
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.grouping import Grouped
+from pgstream.planner.grouping import MARK, Grouped
 from pgstream.planner.steps import ROWTIME, Step, retracting
 from pgstream.sql.select import fold
 
@@ -49,11 +49,11 @@ def select_list(tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Outp
     return out
 
 
-def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, shown: bool) -> Step:
-    """The projection. ``top``: of the whole query, whose changelog keeps its key and whose names are unique, unless it
-    is only ``shown`` to a client. Further in, a changelog that loses its key goes on as retractions.
+def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, want: str) -> Step:
+    """The projection. ``top``: of the whole query, whose names are unique and whose changelog keeps its key where a
+    topic is wanted. A changelog that loses its key goes on as retractions, which a view can hold too.
     """
-    strict = top and not shown
+    strict = top and want != "result"
     fields: list[str] = []
     for output in outputs:
         if output.name.startswith("__"):
@@ -66,20 +66,20 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, show
     if missing and step.other_key:
         other = _key(replace(step, key=step.other_key), columns, outputs)
         key, missing = (key, missing) if other[1] else other
-    if missing and strict:
+    if missing and strict and (want != "view" or {step.bounds.start, step.bounds.end} & set(missing)):
         listed = ", ".join(f'"{m}"' for m in missing)
         raise NotYet(
             what=f"a select list without the key column{'s' * (len(missing) > 1)} {listed} of its changelog",
             at=at(tree.expressions[0]),
-            hint=f"Add {', '.join(missing)} to the select list.",
+            hint=f"Add {', '.join('GROUPING_ID(…)' if m == MARK else m for m in missing)} to the select list.",
         )
-    if step.keyless and strict:
+    if step.keyless and strict and want != "view":
         raise NotYet(
             what="a changelog without a key as a result",
             at=at(tree.expressions[0]),
             hint="Group it, or select its key.",
         )
-    if missing and not top:
+    if missing and (not top or want == "view"):
         step = replace(retracting(step), keyless=True)
     exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
     carried = _carried(step, dict(zip(fields, (o.typed.sql for o in outputs), strict=True)))

@@ -187,6 +187,22 @@ class TemporalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="tempora
     right_alias: str = ""
 
 
+class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
+    """Stream with materialized view ``relation`` of database ``database``: each row meets those that the view has when
+    the row comes by. ``keys``: an expression over the input, and the column of the view that equals it. ``how``: inner
+    or left. Output: prefixed columns of both. Mode: append. State: none.
+    """
+
+    input: Node
+    relation: str
+    database: str
+    columns: list[Column]
+    how: str
+    keys: list[tuple[Expr, str]]
+    left_alias: str = ""
+    right_alias: str = ""
+
+
 class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="changelog_join"):
     """Changelog with changelog, both retract or append: equal ``keys`` as in ``TemporalJoin``.
 
@@ -209,6 +225,28 @@ class Windows(msgspec.Struct, frozen=True, omit_defaults=True, tag="windows"):
 
     input: Node
     window: Window
+
+
+class Expand(msgspec.Struct, frozen=True, omit_defaults=True, tag="expand"):
+    """GROUPING SETS: each row once a set, with ``columns`` added, NULL where the set does not group by them, and the
+    set's mark as integer column ``mark``: bit by bit from the left, 1 for a column that it does not group by.
+    """
+
+    input: Node
+    columns: list[Expr]
+    marks: list[int]
+    mark: str
+
+
+class Unnest(msgspec.Struct, frozen=True, omit_defaults=True, tag="unnest"):
+    """Each row once an element of the array ``item``, with ``columns`` over `` `__item` `` added. ``outer``: a row
+    without elements stays, with NULLs. Mode: of the input, which is no upsert.
+    """
+
+    input: Node
+    item: Expr
+    columns: list[Expr]
+    outer: bool = False
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -270,7 +308,10 @@ Node = (
     | IntervalJoin
     | TemporalJoin
     | ChangelogJoin
+    | Lookup
     | Windows
+    | Expand
+    | Unnest
     | Rank
     | Over
     | Union
@@ -280,7 +321,8 @@ Node = (
 class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
     """Materialized view: rows go to the table ``relation`` of database ``database``; staging is named after ``table``.
 
-    ``mode`` append: every row is kept. upsert: one row per ``key`` (output column names; empty: a single row).
+    ``mode`` append: every row is kept. upsert: one row per ``key`` (output column names; empty: a single row). retract:
+    every row that is not taken back.
     """
 
     relation: str
@@ -370,7 +412,7 @@ def mode(node: Node) -> str:
             return "append" if node.final else "upsert"
         case Rank():
             return "append" if node.until is not None else "retract"
-        case IntervalJoin() | TemporalJoin() | Windows() | Over() | Union():
+        case IntervalJoin() | TemporalJoin() | Lookup() | Windows() | Over() | Union():
             return "append"
         case _:
             return mode(node.input)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
+from pgstream.catalog.records import RelationRecord
 from pgstream.errors import InvalidStatement, NotSupported, NotYet
 from pgstream.planner import joins, plan
 from pgstream.planner.bind import Item, Scope, at, check_names
@@ -22,6 +23,7 @@ from pgstream.planner.outputs import Output, only, project, select_list
 from pgstream.planner.over import Overs, bounded
 from pgstream.planner.relations import Relations, given, opened
 from pgstream.planner.steps import Step, retracting, wanting
+from pgstream.planner.unnest import is_unnest, unnest
 from pgstream.sql.select import fold
 
 _REFUSED_CLAUSES = (
@@ -85,7 +87,7 @@ class Planner:
         step = self._all(tree, steps)
         if top and self.want != "result":
             check_names(step.columns)
-            if step.keyless and not tree.args.get("distinct"):
+            if step.keyless and self.want != "view" and not tree.args.get("distinct"):
                 raise NotYet(what="UNION ALL of changelogs as a result", at=at(tree.expression), hint="Group it.")
         return distinct_rows(step, top, self.want) if tree.args.get("distinct") else step
 
@@ -168,10 +170,14 @@ class Planner:
         made = aggregate(step, scope, grouping, wants, last and self.want == "view")
         if condition is not None and having is not None:
             made = replace(made, node=plan.Filter(made.node, plan.Expr("having", condition.sql, at(having.this))))
-        return self._project(over.over(made), outputs, tree, top)
+        result = self._project(over.over(made), outputs, tree, top)
+        if last and made.mode == "upsert" and result.mode == "retract":
+            # Without its key the result is taken back row by row, which is an operator above: the same again with that.
+            return self._grouped(tree, step, scope, wants, (top, False))
+        return result
 
     def _project(self, step: Step, outputs: list[Output], tree: exp.Select, top: bool) -> Step:
-        return project(step, outputs, tree, top, shown=self.want == "result")
+        return project(step, outputs, tree, top, self.want)
 
     def _filter(self, step: Step, compiler: Compiler, condition: exp.Expr, wants: set[str]) -> Step:
         sql = compiler.sql(condition)
@@ -211,11 +217,23 @@ class Planner:
                 what="WITHIN stands after the right relation of a join", at=tree.args["from_"].this.meta["within"][1]
             )
         for join in tree.args.get("joins") or []:
+            if is_unnest(join):
+                step, scope = unnest(step, scope, join)
+                continue
+            if (view := self._view(join.this, env)) is not None:
+                step, scope = joins.lookup(step, scope, join, *view)
+                continue
             right, right_scope = self._relation(join.this, env)
             step, scope = joins.join(step, scope, join, right, right_scope)
             if self.expires and isinstance(step.node, plan.TemporalJoin):
                 raise NotYet(what="a time to live of the state of a temporal join", at=at(join))
         return step, scope
+
+    def _view(self, node: exp.Expr, env: Mapping[str, Cte]) -> tuple[RelationRecord, Scope] | None:
+        alias = node.args.get("alias")
+        if isinstance(node, exp.Table) and len(node.parts) == 1 and fold(node.this) in env:
+            return None
+        return self.relations.view(node, fold(alias.this) if alias is not None else "")
 
     def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
         alias = node.args.get("alias")

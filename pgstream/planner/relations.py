@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord, Snapshot
-from pgstream.errors import InvalidStatement, NotYet
+from pgstream.errors import InvalidStatement, NotSupported, NotYet
 from pgstream.planner import plan, sources
 from pgstream.planner.bind import Column, Item, Scope
 from pgstream.planner.plan import WINDOW_BOUNDS
@@ -52,6 +52,21 @@ class Relations:
             columns = (*(c for c in columns if c.name not in WINDOW_BOUNDS), *bounds)
         path = () if alias else tuple(relation.full.path)
         return step, Scope((Item(label, columns, path, relation, window, name.at),))
+
+    def view(self, node: exp.Expr, alias: str) -> tuple[RelationRecord, Scope] | None:
+        """A materialized view that rows are looked up in; None for any other relation."""
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            return None
+        name = qname(node)
+        relation = self.snapshot.relation(name, self.database, self.schema)
+        if relation is None or relation.kind != "materialized_view" or node.meta.get("window") is not None:
+            return None
+        if properties := given(node):
+            raise NotSupported(what="WITH after a materialized view", at=next(iter(properties.values())).at)
+        self.read.append(relation)
+        columns = tuple(Column(c.name, c.name, c.type) for c in relation.columns)
+        path = () if alias else tuple(relation.full.path)
+        return relation, Scope((Item(alias or name.name, columns, path, relation, None, name.at),))
 
 
 def given(node: exp.Table) -> Mapping[str, Given]:

@@ -79,9 +79,9 @@ def plan_select(
 
 def _for_sink(step: Step, want: str) -> Step:
     """A topic holds the last record of a key: what is replaced must not be taken back after it. A view removes first
-    and adds then, but where it holds a single row.
+    and adds then, but where it holds a single row; without a key it holds rows as often as they are there.
     """
-    if step.mode != "retract" or want == "result":
+    if step.mode != "retract" or want == "result" or (want == "view" and step.keyless):
         return step
     both = want == "view" and step.key
     return replace(step, node=step.node if both else plan.Normalize(step.node, list(step.key), True), mode="upsert")

@@ -7,8 +7,9 @@ expression that is at fault. Start reading at ``Compiler.compile``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -21,9 +22,11 @@ from pgstream.planner.plan import (
     Aggregate,
     ChangeAggregate,
     ChangelogJoin,
+    Expand,
     Expr,
     Filter,
     IntervalJoin,
+    Lookup,
     Node,
     Normalize,
     Over,
@@ -33,6 +36,7 @@ from pgstream.planner.plan import (
     Source,
     TemporalJoin,
     Union,
+    Unnest,
     Windows,
     walk,
 )
@@ -53,10 +57,12 @@ class Compiled:
 
 
 class Compiler:
-    """``read`` gives a source's rows with their hidden columns (``sources.Sources``)."""
+    """``read`` gives a source's rows with their hidden columns (``sources.Sources``). ``databases``: URLs by name, none
+    where only the analyzer is asked.
+    """
 
-    def __init__(self, spark: SparkSession, read: Read) -> None:
-        self.spark, self.read = spark, read
+    def __init__(self, spark: SparkSession, read: Read, databases: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.spark, self.read, self.databases = spark, read, databases
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
         self.late = self.kernel.counter(spark.range(0)._jdf, "late rows")
@@ -91,6 +97,12 @@ class Compiler:
                 return self.aggregate(node)
             case Windows():
                 return self.windows(node)
+            case Expand():
+                return self.expand(node)
+            case Unnest():
+                return self.unnest(node)
+            case Lookup():
+                return self.operators.lookup(node, self.node(node.input), self.databases.get(node.database))
             case IntervalJoin():
                 return self.join(node)
             case Union():
@@ -142,6 +154,23 @@ class Compiler:
         names = [fn.col(quote_spark(c)) for c in step.visible if c not in WINDOW_BOUNDS]
         hidden = [fn.col(c) for c in step.hidden]
         return step.over(windows(step.df, node.window).select(*names, *bounds(), *hidden))
+
+    def expand(self, node: Expand) -> Step:
+        step = self.node(node.input)
+        mark, last = quote_spark(node.mark), len(node.columns) - 1
+        rows = step.df.withColumn(node.mark, fn.explode(fn.expr(f"array({', '.join(map(str, node.marks))})")))
+        copies = [Expr(e.name, f"if(({mark} & {1 << (last - i)}) = 0, {e.sql}, null)", e.at)
+                  for i, e in enumerate(node.columns)]  # fmt: skip
+        kept = [fn.col(quote_spark(c)) for c in rows.columns]
+        return step.over(attempt(lambda: rows.select(*kept, *map(named, copies)), step.df, node.columns))
+
+    def unnest(self, node: Unnest) -> Step:
+        step = self.node(node.input)
+        explode = "explode_outer" if node.outer else "explode"
+        items = fn.expr(f"{explode}({node.item.sql})").alias("__item")
+        rows = attempt(lambda: step.df.select("*", items), step.df, [node.item])
+        kept = [fn.col(quote_spark(c)) for c in step.df.columns]
+        return step.over(rows.select(*kept, *map(named, node.columns)))
 
     def aggregate(self, node: Aggregate) -> Step:
         step = self.node(node.input)

@@ -43,6 +43,12 @@ _CONDITIONS: dict[str, str] = {
 }
 _NOISE = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w{5}\b.*|;\s*(line \d+ pos \d+)?;?\s*\n.*", re.S)
 _MARKS = re.compile(r"`([^`]*)`")
+# What planner/checked.py has an expression raise: SQLSTATE, then the message.
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5}|$)", re.S)
+_RAISED_HINTS = {
+    "22P02": "TRY_CAST gives NULL instead. After a change of the data or the statement: RESTART QUERY.",
+    "22012": "NULLIF(divisor, 0) gives NULL instead.",
+}
 _KAFKA = "org.apache.kafka.common.errors."
 _REFUSED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException",
             "TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
@@ -104,6 +110,9 @@ def _from_link(link: Mapping[str, Any], store: str) -> Fault | None:
     if "KAFKA_DATA_LOSS" in message or short == "OffsetOutOfRangeException":
         gone = "the topic no longer holds records that the query has not read yet"
         return Fault("data", "22000", gone, sentence(message) + ".", "Create the query again to begin at what is left.")
+    raised = _RAISED.search(message)
+    if raised is not None:
+        return Fault("data", raised[1], raised[2], None, _RAISED_HINTS.get(raised[1]))
     if short in ("SparkArithmeticException", "ArithmeticException"):
         return Fault("data", "22012" if "zero" in message.lower() else "22003", sentence(message))
     if short in ("SparkDateTimeException", "DateTimeException", "SparkUpgradeException"):

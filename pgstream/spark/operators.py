@@ -13,8 +13,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from pgstream.names import quote_spark
-from pgstream.planner.plan import Call, ChangeAggregate, ChangelogJoin, Expr, Normalize, Over, Rank, TemporalJoin
+from pgstream import types
+from pgstream.names import FullName, quote_always, quote_spark
+from pgstream.planner.plan import (
+    Call,
+    ChangeAggregate,
+    ChangelogJoin,
+    Expr,
+    Lookup,
+    Normalize,
+    Over,
+    Rank,
+    TemporalJoin,
+)
+from pgstream.spark.jdbc import jdbc
 from pgstream.spark.step import HIDDEN, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
 
@@ -111,6 +123,29 @@ class Operators:
         columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
         df = DataFrame(made, self.spark)
         return Step(timed(df.select(*_columns(columns), "__time")), stateful=True)
+
+    def lookup(self, node: Lookup, step: Step, url: str | None) -> Step:
+        """``url``: of the view's database; without it there is nothing to look in, which is enough for the analyzer."""
+        kinds = {c.name: types.parse(c.type) for c in node.columns}
+        prefix = f"{node.right_alias}." if node.right_alias else ""
+        names = [f"__key_{i}" for i in range(len(node.keys))]
+        df = self.keyed(step, [e for e, _ in node.keys], names, node.left_alias)
+        if url is None:
+            nulls = [fn.expr(f"cast(null as {t.spark})").alias(prefix + n) for n, t in kinds.items()]
+            return step.over(df.select("*", *nulls).drop(*names))
+        for name, (_, column) in zip(names, node.keys, strict=True):
+            # What the column cannot hold is not in it.
+            df = df.withColumn(name, fn.expr(f"try_cast({name} as {kinds[column].spark})"))
+        full = FullName.read(node.relation)
+        told = jdbc(url) | {
+            "key": names, "key_columns": [c for _, c in node.keys], "key_types": [kinds[c].pg for _, c in node.keys],
+            "ddl": ", ".join(f"{quote_spark(n)} {t.spark}" for n, t in kinds.items()), "how": node.how,
+            "names": [prefix + n for n in kinds], "table": ".".join(quote_always(p) for p in full.path[1:]),
+        }  # fmt: skip
+        out = DataFrame(self.kernel.Lookup.apply(df._jdf, json.dumps(told)), self.spark)
+        hidden = [c for c in step.hidden if c in out.columns]
+        visible = [c for c in df.columns if c not in HIDDEN and c not in names]
+        return step.over(timed(out.select(*_columns([*visible, *(prefix + n for n in kinds)]), *hidden)))
 
     def keyed(self, step: Step, keys: Sequence[Expr], names: Sequence[str], alias: str) -> DataFrame:
         """An input of a join: its columns prefixed, its key under the given names, its hidden columns."""

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,7 @@ from pgstream.names import FullName, quote_always
 from pgstream.planner.plan import KafkaSink, Plan, ResultSink, Source, ViewSink, load, sources
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
+from pgstream.spark.jdbc import jdbc
 from pgstream.spark.sources import Sources, face, place
 
 STOP_GRACE_MS = 3000
@@ -58,7 +58,7 @@ class RunningQuery:
             # Spark would run empty batches all the time, only to look for state that is too old.
             session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         reader = Sources(session, self.start.stores, self.limits, self.plan.apart)
-        compiler = Compiler(session, reader.read)
+        compiler = Compiler(session, reader.read, self.start.databases)
         compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:
@@ -147,13 +147,3 @@ class RunningQuery:
                 "key_format": sink.key_format.lower() if sink.key_format else None, "key_columns": sink.key_columns,
                 "timestamp_format": sink.timestamp_format.lower(),
                 "properties": face(access.type).producer(access.options, sink.options)}  # fmt: skip
-
-
-def jdbc(url: str) -> dict[str, str]:
-    """A libpq connection URL as JDBC's URL, user and password."""
-    parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    address = f"jdbc:postgresql://{host}:{parts.port or 5432}{parts.path}"
-    # reWriteBatchedInserts is not needed: rows come by COPY.
-    query = f"?{parts.query}" if parts.query else ""
-    return {"url": address + query, "user": unquote(parts.username or ""), "password": unquote(parts.password or "")}

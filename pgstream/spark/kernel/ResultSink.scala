@@ -53,7 +53,7 @@ object ResultSink {
 
   /** Deletes are not shown: a client sees each new value of a key. */
   def render(rows: Iterator[InternalRow], schema: StructType, limit: Int): Array[String] = {
-    val layout = ViewLayout(schema, Nil, upsert = false)
+    val layout = ViewLayout(schema, Nil, "append")
     val text = new PgText(copy = false)
     val json = new JsonText(' ')
     val value = new Bytes(256)

@@ -19,11 +19,11 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
     leftovers().foreach(t => run(s"DROP TABLE IF EXISTS pg_pgstream.${quote(t)}"))
     run(s"CREATE UNLOGGED TABLE IF NOT EXISTS ${target.staging} (LIKE ${target.table}${ViewMerge.HiddenColumns})")
     run(s"TRUNCATE ${target.staging}")
-    if (layout.upsert)
+    if (layout.changes)
       run(s"CREATE TEMP TABLE pgstream_fresh (LIKE ${target.table}${ViewMerge.HiddenColumns}) ON COMMIT DELETE ROWS")
     // Staging rows keep NULLs of a deleted key's other columns.
     run(ViewMerge.dropNotNull(target.staging))
-    if (layout.upsert) run(ViewMerge.dropNotNull(fresh))
+    if (layout.changes) run(ViewMerge.dropNotNull(fresh))
   }
 
   def drop(): Unit = run(s"DROP TABLE IF EXISTS ${target.staging}")
@@ -44,7 +44,12 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
   def run(parts: Seq[TaskRows]): Unit = {
     val staged = parts.filter(_.staged)
     val small = parts.filterNot(_.staged).filter(_.rows > 0)
-    if (!layout.upsert) append(small, staged) else upsert(small, staged, parts)
+    if (!layout.changes) append(small, staged)
+    else {
+      val from = load(small, staged)
+      val only = own(if (staged.isEmpty) staged else parts)
+      if (layout.upsert) upsert(from, only, staged.isEmpty, parts) else exchange(s"$from$only", parts)
+    }
     if (staged.nonEmpty) run(s"TRUNCATE ${target.staging}")
   }
 
@@ -53,21 +58,37 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
     if (staged.nonEmpty) run(s"INSERT INTO ${target.table} ($list) SELECT $list FROM ${target.staging}${own(staged)}")
   }
 
-  private def upsert(small: Seq[TaskRows], staged: Seq[TaskRows], parts: Seq[TaskRows]): Unit = {
+  /** The rows of all tasks in one table; its name. */
+  private def load(small: Seq[TaskRows], staged: Seq[TaskRows]): String = {
     val from = if (staged.isEmpty) fresh else target.staging
     if (staged.isEmpty) run("SET LOCAL pgstream.attempt = '0'")
     small.foreach { p =>
       if (staged.nonEmpty) run(s"SET LOCAL pgstream.attempt = '${p.attempt}'")
       copy(from, names ++ ViewMerge.HiddenNames, p.copy)
     }
-    val only = own(if (staged.isEmpty) staged else parts)
+    from
+  }
+
+  /** Rows without a key: as many as are taken back of those that are equal, then those that are added. */
+  private def exchange(rows: String, parts: Seq[TaskRows]): Unit = {
+    def all(of: String): String = names.map(n => s"$of.$n").mkString(", ")
+    if (parts.exists(_.deletes > 0))
+      run(s"WITH gone AS (SELECT $list, count(*) AS __n FROM (SELECT * FROM $rows) s WHERE s.__delete GROUP BY $list), " +
+        s"found AS (SELECT t.ctid AS __at, g.__n, row_number() OVER (PARTITION BY ${all("t")}) AS __i " +
+        s"FROM ${target.table} t JOIN gone g ON hash_record(ROW(${all("t")})) = hash_record(ROW(${all("g")})) " +
+        s"AND ROW(${all("t")}) IS NOT DISTINCT FROM ROW(${all("g")})) " +
+        s"DELETE FROM ${target.table} t USING found f WHERE t.ctid = f.__at AND f.__i <= f.__n")
+    run(s"INSERT INTO ${target.table} ($list) SELECT $list FROM (SELECT * FROM $rows) s WHERE NOT s.__delete")
+  }
+
+  private def upsert(from: String, only: String, small: Boolean, parts: Seq[TaskRows]): Unit =
     if (keys.isEmpty) single(from, only)
     else {
       // Within a task, which is one partition, the last row of a key wins; between tasks that of the latest event time.
       // What the driver wrote has one row a key and task already; staged text came in several pieces.
       val by = keys.mkString(", ")
       val task =
-        if (layout.unique || staged.isEmpty) s"$from$only"
+        if (layout.unique || small) s"$from$only"
         else s"(SELECT DISTINCT ON ($by, __attempt) * FROM $from$only ORDER BY $by, __attempt, __offset DESC) p"
       val order = if (layout.unique) "" else s" ORDER BY $by, __time DESC NULLS LAST, __offset DESC NULLS LAST"
       val on = if (layout.unique) "" else s"DISTINCT ON ($by) "
@@ -78,7 +99,6 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
       run(s"INSERT INTO ${target.table} ($list) SELECT $list FROM $last WHERE NOT s.__delete " +
         s"ON CONFLICT (${keys.mkString(", ")}) DO $action")
     }
-  }
 
   /** Staged rows of attempts that failed, or of a worker that died, are not ours. */
   private def own(parts: Seq[TaskRows]): String =

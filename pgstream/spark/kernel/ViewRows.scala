@@ -10,7 +10,10 @@ import org.apache.spark.sql.types._
 case class TaskRows(copy: Array[Byte], rows: Long, deletes: Long, nullKeyDeletes: Boolean, staged: Boolean, attempt: Long)
 
 /** The layout of a view's rows as COPY text: the view's columns, then (in staging) the hidden ones. */
-case class ViewLayout(schema: StructType, key: Seq[String], upsert: Boolean) {
+case class ViewLayout(schema: StructType, key: Seq[String], mode: String) {
+  val upsert: Boolean = mode == "upsert"
+  /** Whether rows may be deleted, so that the hidden columns are needed. */
+  val changes: Boolean = mode != "append"
   val visible: Array[Int] = schema.indices.filterNot(i => PgText.Hidden(schema(i).name)).toArray
   val keyAt: Array[Int] = key.map(schema.fieldIndex).toArray
   val deleteAt: Int = schema.fieldNames.indexOf("__delete")
@@ -50,7 +53,7 @@ class ViewRows(layout: ViewLayout) {
       field(out, row, at(n))
       n += 1
     }
-    if (layout.upsert) hidden(out, row)
+    if (layout.changes) hidden(out, row)
     out.put('\n')
     rows += 1
     if (latest != null) keep(row)

@@ -35,14 +35,14 @@ class ViewSink(config: String) extends BatchSink {
   private val c = Json.read(config)
   private val query = c.str("query")
   private val attempt = c.get("attempt").asInt
-  private val upsert = c.str("mode") == "upsert"
+  private val mode = c.str("mode")
   private val key = c.strings("key")
   private val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), c.str("staging"))
   private var connection: Connection = _
   private var merge: ViewMerge = _
 
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
-    val layout = ViewLayout(schema, key, upsert)
+    val layout = ViewLayout(schema, key, mode)
     val where = target
     // Before the tasks: those with much text write into the staging table.
     synchronized(open(layout))
@@ -128,7 +128,7 @@ object ViewSink {
     val text = new ByteArrayOutputStream(out.size.toInt)
     out.take(text)
     val copy = c.unwrap(classOf[PGConnection]).getCopyAPI
-    val names = layout.names.map(ViewMerge.quote) ++ (if (layout.upsert) ViewMerge.HiddenNames else Nil)
+    val names = layout.names.map(ViewMerge.quote) ++ (if (layout.changes) ViewMerge.HiddenNames else Nil)
     KillPoints.at("view before staging")
     copy.copyIn(s"COPY ${target.staging} (${names.mkString(", ")}) FROM STDIN", new java.io.ByteArrayInputStream(text.toByteArray))
   }

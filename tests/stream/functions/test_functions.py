@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import types
@@ -19,6 +20,7 @@ from pgstream.names import FullName
 from pgstream.planner.functions import FUNCTIONS
 from pgstream.planner.plan import Aggregate, Project
 from pgstream.planner.select import plan_select
+from pgstream.spark import faults
 from pgstream.sql.cursor import Cursor
 from tests.datadriven import Case, cases, check
 
@@ -84,6 +86,18 @@ def _values(rows: DataFrame, expressions: list[str]) -> list[str]:
 def test_functions(case: Case, rows: DataFrame) -> None:
     lines = case.input.split("\n")
     check(case, "\n".join(f"{line}  =>  {value}" for line, value in zip(lines, _values(rows, lines), strict=True)))
+
+
+@pytest.mark.parametrize(
+    "expression, code",
+    [("cast(s as integer)", "22P02"), ("b / (n - 7)", "22012"), ("x % (x - x)", "22012"), ("mod(n, n - n)", "22012")],
+)
+def test_what_cannot_be_done_is_an_error(expression: str, code: str, rows: DataFrame) -> None:
+    with pytest.raises(PySparkException) as e:
+        _values(rows, [expression])
+    fault = faults.from_chain([{"class": "org.apache.spark.SparkRuntimeException", "message": str(e.value)}])
+    assert (fault.kind, fault.sqlstate) == ("data", code)
+    assert "SQLSTATE" not in fault.message and fault.hint
 
 
 def test_every_function_is_called() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,6 +118,7 @@ class Folded:
 
     def __init__(self, mode: str, key: list[int]) -> None:
         self.mode, self.key = mode, key
+        self.bag: Counter[Row] = Counter()
         self.held: dict[Row, Row] = {}
         self.appended: list[Row] = []
         self.added: list[Row] = []
@@ -128,19 +130,24 @@ class Folded:
             return
         gone = [r[:width] for r in rows if len(r) > width and r[width]]
         come = [r[:width] for r in rows if not (len(r) > width and r[width])]
+        self.added += come
+        if self.mode == "retract" and not self.key:
+            self.bag.update(come)
+            self.bag.subtract(gone)
+            assert min(self.bag.values(), default=0) >= 0, "more is taken back than was told"
+            return
         for r in gone:
             old = self.held.pop(self._key(r), None)
             assert self.mode != "retract" or old == r, f"{r} is taken back, {old} was told"
         for r in come:
             assert self.mode != "retract" or self._key(r) not in self.held, f"{r} is told twice"
             self.held[self._key(r)] = r
-        self.added += come
 
     def _key(self, row: Row) -> Row:
         return tuple(row[i] for i in self.key)
 
     def rows(self) -> list[Row]:
-        return in_order(self.appended if self.mode == "append" else list(self.held.values()))
+        return in_order(self.appended if self.mode == "append" else [*self.held.values(), *self.bag.elements()])
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:

@@ -96,6 +96,51 @@ def test_ranks_are_those_of_all_rows(name: str, want: str, spark: SparkSession, 
     oracle.close()
 
 
+# Results without a key: rows as often as they are there. Grouping sets, whose NULLs are no key either.
+KEYLESS = {
+    "first rows without their ranks": (
+        "SELECT g, v FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY x DESC, k) AS rn FROM c) WHERE rn <= 3",
+        "SELECT g, v FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY x DESC NULLS LAST, k) AS rn FROM c) y "
+        "WHERE rn <= 3",
+    ),
+    "a changelog without its key": ("SELECT g, v + 1 AS v FROM c WHERE v > 1", ""),
+    "a join without its keys": ("SELECT c.v, e.w FROM c LEFT JOIN e ON c.g = e.g", ""),
+    "a union of changelogs": ("SELECT g FROM c UNION ALL SELECT g FROM e UNION ALL SELECT k2 FROM s", ""),
+    "groups without their key": ("SELECT count(*) AS n, max(v) AS most FROM s GROUP BY k2", ""),
+    "rollup": ("SELECT g, v, count(*) AS n, sum(v) AS total FROM c GROUP BY ROLLUP(g, v)", ""),
+    "cube of a stream": ("SELECT k2, v, count(*) AS n, grouping(v) AS one FROM s GROUP BY CUBE(k2, v)", ""),
+    "grouping sets": (
+        "SELECT g, s, v, count(*) AS n, grouping_id(v, g) AS two FROM c GROUP BY s, GROUPING SETS ((g, v), ROLLUP(v)) "
+        "HAVING count(*) > 1",
+        "SELECT g, s, v, count(*), grouping(v, g) FROM c GROUP BY s, GROUPING SETS ((g, v), ROLLUP(v)) "
+        "HAVING count(*) > 1",
+    ),
+    "elements of arrays": (
+        "SELECT k, i FROM c CROSS JOIN UNNEST(ARRAY[g, s, 'x']) AS u(i) WHERE i IS NOT NULL",
+        "SELECT k, i FROM c CROSS JOIN unnest(ARRAY[g, s, 'x']) AS u(i) WHERE i IS NOT NULL",
+    ),
+    "elements, counted": (
+        "SELECT i, count(DISTINCT k) AS n FROM c LEFT JOIN UNNEST(CASE WHEN v > 2 THEN ARRAY[g, s] END) AS u(i) "
+        "ON TRUE GROUP BY i",
+        "",
+    ),
+    "sets with their mark": ("SELECT g, v, max(s) AS s, grouping_id(g, v) AS set FROM c GROUP BY CUBE(g, v)",
+                             "SELECT g, v, max(s), grouping(g, v) FROM c GROUP BY CUBE(g, v)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEYLESS)
+def test_results_without_a_key(name: str, spark: SparkSession, postgres: str, tmp_path: Path) -> None:
+    sql, asked = KEYLESS[name]
+    made = relations(SEED)
+    oracle = Oracle(postgres, made)
+    rows, _ = Feed(spark, tmp_path, made).run(sql)
+    assert in_order([tuple(map(plain, r)) for r in rows]) == in_order(
+        [tuple(map(plain, r)) for r in oracle.rows(asked or sql)]
+    )
+    oracle.close()
+
+
 _ORDER = "PARTITION BY k ORDER BY __time"
 _ALL = f"{_ORDER}, {_PLACE} ROWS"
 OVERS = {

@@ -66,3 +66,10 @@ def test_bad_record_names_its_place_and_the_way_out() -> None:
 
 def test_no_reason_is_still_a_fault() -> None:
     assert faults.from_chain([]).kind == "engine"
+
+
+def test_what_an_expression_raises_keeps_its_code() -> None:
+    message = '[USER_RAISED_EXCEPTION] 22P02 invalid input syntax for type integer: "a\nb" SQLSTATE: P0001'
+    fault = faults.from_chain([OUTER, link("org.apache.spark.SparkRuntimeException", message)])
+    assert (fault.kind, fault.sqlstate) == ("data", "22P02")
+    assert fault.message == 'invalid input syntax for type integer: "a\nb"'

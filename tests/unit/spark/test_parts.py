@@ -9,9 +9,9 @@ import pytest
 from pgstream.errors import InvalidOption
 from pgstream.planner import plan as p
 from pgstream.spark import checkpoints, events, settings
+from pgstream.spark.jdbc import jdbc
 from pgstream.spark.jvm import flags
 from pgstream.spark.kernel import build
-from pgstream.spark.query import jdbc
 from pgstream.spark.sources import Sources, ddl
 from pgstream.stores.kafka.spark import KafkaStreams, starting
 

@@ -1,0 +1,141 @@
+"""The kernel's operators alone, on one core: rows a second of wall clock and of the JVM's CPU time, over 100,000 spread
+keys, from Parquet to nothing.
+
+Run ``python -m benchmarks.kernel [OPERATOR…]``. Each operator warms up on its first batch; two more of 300,000 rows are
+measured. On a busy machine the rate by CPU time is the one to trust; it counts the collector's and the compiler's
+threads too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+from pgstream.config import load as configured
+from pgstream.embedded.jars import fetch
+from pgstream.embedded.java import find_java
+from pgstream.planner import plan
+from pgstream.spark import jvm
+from pgstream.spark.compile import Compiler
+from pgstream.spark.session import open_session
+from pgstream.spark.settings import Settings
+
+ROWS, KEYS, MEASURED = 300_000, 100_000, 2
+_COLUMNS = [plan.Column("k", "INTEGER"), plan.Column("v", "INTEGER")]
+_CALLS = [plan.Call("n", "count", ["1"]), plan.Call("t", "sum", ["`v`"])]
+_BY_K = [plan.Expr("k", "`k`")]
+_PAIR = [(plan.Expr("k", "`k`"), plan.Expr("k", "`k`"))]
+
+
+def source(kind: str, watermark: bool = False) -> plan.Source:
+    key = ["k"] if kind == "changelog" else []
+    return plan.Source("s", "d.s.r", kind, "k", "t", _COLUMNS, "json", primary_key=key, watermark=watermark)
+
+
+def latest() -> plan.Node:
+    return plan.Normalize(source("changelog"), ["k"])
+
+
+def first(limit: int, over: plan.Node) -> plan.Node:
+    return plan.Rank(over, "rn", "row_number", _BY_K, [plan.Order("`v`", True, False)], limit)
+
+
+OPERATORS: dict[str, plan.Node] = {
+    "normalize": latest(),
+    "aggregate": plan.ChangeAggregate(source("stream"), _BY_K, _CALLS),
+    "aggregate of a changelog": plan.ChangeAggregate(latest(), [plan.Expr("g", "`v`")], _CALLS),
+    "distinct values": plan.ChangeAggregate(
+        source("stream"), [plan.Expr("g", "`k` % 100")], [plan.Call("n", "count", ["`v`"], True)]
+    ),
+    "deduplication": first(1, source("stream")),
+    "top 3": first(3, source("stream")),
+    "over a range of time": plan.Over(source("stream", True), _BY_K, _CALLS, range_ms=60_000),
+    "over all rows before": plan.Over(source("stream", True), _BY_K, _CALLS, peers=False),
+    "temporal join": plan.TemporalJoin(source("stream", True), source("changelog", True), "left", _PAIR, "a", "b"),
+    "join of changelogs": plan.ChangelogJoin(latest(), latest(), "inner", _PAIR, "a", "b"),
+}
+
+
+@dataclass
+class Bench:
+    """A Spark session with one core, and the rows that it reads."""
+
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="pgstream-kernel-")))
+
+    def __post_init__(self) -> None:
+        c = configured({}, os.environ)
+        settings = Settings(str(find_java(c)), [str(j) for j in fetch(c)], "local[1]", 3000, str(c.cache))
+        self.process = jvm.launch(settings, self.folder)
+        self.cpu = psutil.Process(self.process.pid)
+        self.spark: SparkSession = open_session(settings, self.folder)
+        self.spark.conf.set("spark.sql.shuffle.partitions", "1")
+        self.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        for i in range(1 + MEASURED):
+            self.spark.range(i * ROWS, (i + 1) * ROWS).selectExpr(
+                f"cast(pmod(hash(id), {KEYS}) AS int) AS k", "cast(pmod(id, 997) AS int) AS v",
+                "timestamp_millis(1700000000000 + id) AS __time", "0 AS __partition", "id AS __offset",
+                "false AS __delete",
+            ).coalesce(1).write.parquet(str(self.folder / f"part{i}"))  # fmt: skip
+
+    def read(self, node: plan.Source, parts: Path) -> DataFrame:
+        schema = "k int, v int, __time timestamp, __partition int, __offset bigint, __delete boolean"
+        rows = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(parts))
+        return rows if node.kind == "changelog" else rows.drop("__delete")
+
+    def run(self, name: str, root: plan.Node) -> tuple[float, float]:
+        """Rows a second of wall clock, and of CPU time; of all sources."""
+        parts = self.folder / f"in {name}"
+        parts.mkdir()
+        self._add(parts, [0])
+        self._once(name, root, parts)
+        self._add(parts, range(1, 1 + MEASURED))
+        begin, used = time.perf_counter(), self._used()
+        self._once(name, root, parts)
+        rows = MEASURED * ROWS * len(plan.sources(root))
+        return rows / (time.perf_counter() - begin), rows / (self._used() - used)
+
+    def _add(self, parts: Path, numbers: list[int] | range) -> None:
+        for n in numbers:
+            (file,) = (self.folder / f"part{n}").glob("*.parquet")
+            os.link(file, parts / f"{n}.parquet")
+            os.utime(parts / f"{n}.parquet", (n + 1, n + 1))
+
+    def _once(self, name: str, root: plan.Node, parts: Path) -> None:
+        compiled = Compiler(self.spark, lambda s: self.read(s, parts)).compile(plan.Plan(root, plan.ResultSink()))
+        writer = compiled.step.df.writeStream.format("noop").outputMode(compiled.output_mode)
+        writer = writer.option("checkpointLocation", str(self.folder / f"checkpoint {name}"))
+        query = writer.trigger(availableNow=True).start()
+        if not query.awaitTermination(600):
+            raise SystemExit(f"{name} takes too long")
+
+    def _used(self) -> float:
+        times = self.cpu.cpu_times()
+        return float(times.user + times.system)
+
+    def close(self) -> None:
+        self.spark.stop()
+        self.process.kill()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.wait()
+
+
+def main() -> None:
+    bench = Bench()
+    try:
+        for name in sys.argv[1:] or OPERATORS:
+            wall, cpu = bench.run(name, OPERATORS[name])
+            print(f"{name:28} {wall / 1000:7.0f}k rows/s  {cpu / 1000:7.0f}k rows per CPU second", flush=True)
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    main()
