@@ -6,7 +6,7 @@ VENV ?= .venv
 ARGS ?=
 SUITES ?=
 PYTEST_FLAGS ?= -q --timeout=600
-BENCHMARKS ?= pgbench big_result freshness windowed_view
+BENCHMARKS ?= pgbench big_result freshness jobs
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients test-drivers fuzz differential chaos jars check format bless docs bench clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients test-drivers fuzz differential chaos jars check format bless docs bench bench-peers clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
@@ -30,6 +30,7 @@ help:
 	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
 	@echo "make docs     rewrite the pages that come from tables in the code"
 	@echo "make bench    the benchmarks, one after another"
+	@echo "make bench-peers  four jobs beside Flink SQL and Pathway, which are fetched"
 	@echo "make clean    remove .venv and caches; data in .pgstream stays"
 
 $(READY): pyproject.toml constraints.txt
@@ -98,6 +99,9 @@ docs: $(READY)
 
 bench: jars
 	@set -e; for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python -m benchmarks.$$benchmark; done
+
+bench-peers: jars
+	$(BIN)/python -m benchmarks.jobs --peers
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

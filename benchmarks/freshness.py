@@ -81,21 +81,26 @@ def watch(dsn: str, text: str, s: Stack, topic: str) -> dict[str, object]:
 
 
 def main() -> None:
-    read = "SELECT {k}, extract(epoch FROM {w})::bigint / 10 AS w, c FROM {t} WHERE {k} < 0"
+    read = "SELECT {k}, {w} / 10 AS w, c FROM {t} WHERE {k} < 0"
     with stack() as s:
         s.kafka.topic("fresh", 2)
         create_stream(s, "fresh")
         with s.server.connect() as c:
             c.execute(VIEW.format(position="latest").encode())
-            ours = watch(s.server.url, read.format(k="k1", w="window_start", t="per_window"), s, "fresh")
+            ours = watch(
+                s.server.url,
+                read.format(k="k1", w="extract(epoch FROM window_start)::bigint", t="per_window"),
+                s,
+                "fresh",
+            )
             query = c.execute("LIST QUERIES").fetchall()[0][0]
             c.execute(f"TERMINATE QUERY {query}".encode())
         show(bench="freshness", engine="pgstream", **ours)
         s.kafka.topic("fresh2", 2)
         with psycopg.connect(s.direct, autocommit=True) as c:
-            c.execute("CREATE TABLE plain (w timestamptz, k bigint, c bigint, s bigint, PRIMARY KEY (w, k))")
-        argument = {"kafka": s.kafka.bootstrap, "topic": "fresh2", "dsn": s.direct, "position": "latest",
-                    "jars": [str(j) for j in fetch(config.load({}))]}  # fmt: skip
+            c.execute("CREATE TABLE plain (k bigint, w bigint, c bigint, s bigint, PRIMARY KEY (k, w))")
+        argument = {"job": "J2", "kafka": s.kafka.bootstrap, "topics": ["fresh2"], "out": "plain", "dsn": s.direct,
+                    "position": "latest", "jars": [str(j) for j in fetch(config.load({}))]}  # fmt: skip
         script = str(Path(__file__).with_name("plain_pyspark.py"))
         job = subprocess.Popen(
             [sys.executable, script, json.dumps(argument)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

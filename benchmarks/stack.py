@@ -6,16 +6,11 @@ import contextlib
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from tests.server import Kafka, Server, broker
-
-BASE_MS = 1_700_000_000_000
 
 
 @dataclass
@@ -45,25 +40,6 @@ def stack(**settings: str) -> Iterator[Stack]:
                 server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def load_events(bootstrap: str, topic: str, n: int, keys: int = 10_000) -> float:
-    """n records of five integers, event time advancing 1 ms every 10 records; seconds taken."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
-    begin = time.perf_counter()
-    for i in range(n):
-        k = (i * 7919) % keys
-        value = b'{"n": %d, "ts": %d, "k1": %d, "k2": %d, "v": %d}' % (i, BASE_MS + i // 10, k, k, i % 1000)
-        while True:
-            try:
-                producer.produce(topic, value, b"%d" % k, partition=k % 2)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if i % 10_000 == 0:
-            producer.poll(0)
-    producer.flush()
-    return time.perf_counter() - begin
 
 
 def create_stream(s: Stack, topic: str) -> None:
