@@ -260,6 +260,8 @@ public class Client {
         c.setAutoCommit(true);
         say("simple", query(c, "SELECT n FROM of_jdbc WITH ('starting.position' = 'earliest') LIMIT 1; "));
         s.execute("DROP STREAM of_jdbc");
+        say("updates", s.executeUpdate("CREATE SCHEMA of_jdbc"), s.executeUpdate("DROP SCHEMA of_jdbc CASCADE"),
+            s.executeUpdate("CREATE DATABASE of_jdbc"), s.executeUpdate("DROP DATABASE of_jdbc"));
         describe(c.getMetaData(), "of\\_languages\\_counts");
         say("view", query(c, "SELECT userid, n FROM of_languages_counts ORDER BY userid"));
         say("missing", failing(() -> s.execute("DROP STORE nope")));
