@@ -9,6 +9,7 @@ Must not know: what a row says (``system_tables``). Start reading at ``SystemCop
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable
 
@@ -46,10 +47,8 @@ def _view(name: str) -> list[str]:
     ]
 
 
-async def _furnish(conn: Connection) -> None:
-    """Make what is missing; the views are those of this version."""
-    await run(
-        conn,
+def _statements() -> list[str]:
+    return [
         "SET LOCAL allow_system_table_mods = on",
         f"CREATE SCHEMA IF NOT EXISTS {SCHEMA} AUTHORIZATION {WORKER}",
         "SET LOCAL allow_system_table_mods = off",
@@ -58,7 +57,17 @@ async def _furnish(conn: Connection) -> None:
         " PRIMARY KEY (of, key))",
         f"ALTER TABLE {_TABLE} OWNER TO {WORKER}",
         *(statement for name in TABLES for statement in _view(name)),
-    )
+    ]
+
+
+_VERSION = hashlib.sha256("".join(_statements()).encode()).hexdigest()
+_FOUND = f"SELECT obj_description(to_regnamespace('{SCHEMA}'), 'pg_namespace')"
+
+
+async def _furnish(conn: Connection) -> None:
+    """Make the views, unless those of this version are there: a view that a client reads cannot be made anew."""
+    if await (await conn.execute(_FOUND.encode())).fetchone() != (_VERSION,):
+        await run(conn, *_statements(), f"COMMENT ON SCHEMA {SCHEMA} IS {quote_literal(_VERSION)}")
 
 
 async def _write(conn: Connection, rows: Rows, gone: Iterable[Key]) -> None:
