@@ -14,6 +14,8 @@ pytestmark = pytest.mark.clients
 
 _PSQL = "{psql} -X -q < ../psql/client.sql 2>&1 | sed -E 's/PID [0-9]+/PID n/'"
 
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+
 
 def python(name: str, package: str) -> Language:
     """A program in Python; its packages are in the extra ``dev``."""
@@ -75,6 +77,12 @@ LANGUAGES = [
         tools={"php": "php-cli"},
         probe=(["php", "-r", "exit(extension_loaded('pdo_pgsql') && extension_loaded('pgsql') ? 0 : 1);"], "php-pgsql"),
         run=["php", "{here}/client.php"],
+    ),
+    Language(
+        "r2dbc",
+        tools={"mvn": "Maven", "javac": "a JDK, 17 or newer"},
+        fetch=["mvn", "-q", "-B", "-f", "{here}/pom.xml", f"{_COPY}:copy-dependencies", "-DoutputDirectory={cache}"],
+        run=["java", "-XX:TieredStopAtLevel=1", "-Dstdout.encoding=UTF-8", "-cp", "{cache}/*", "{here}/Client.java"],
     ),
     Language(
         "ruby", tools={"ruby": "ruby"}, probe=(["ruby", "-rpg", "-e1"], "ruby-pg"), run=["ruby", "{here}/client.rb"]
