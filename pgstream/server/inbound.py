@@ -47,19 +47,19 @@ class Inbound:
         self.waiting: bytes | bytearray = b""
         self._passing = 0  # rest of a relayed message whose begin has been relayed
         self._skipping = False  # after an error of ours, to the next Sync
-        self._left = False  # PostgreSQL was told goodbye
+        self.left = False  # PostgreSQL was told goodbye, and answers what came before
         self._uncopied = False  # the database could not get its copy of the system tables
 
     @property
     def whole(self) -> bool:
         """Whether PostgreSQL was sent whole messages only, and may be sent more."""
-        return not (self._passing or self._skipping or self._left)
+        return not (self._passing or self._skipping or self.left)
 
     def pump(self, data: bytes | bytearray) -> None:
         """Relay runs of PostgreSQL's messages as they lie; stop at one of ours, or at a part of a message."""
         # Runs for every chunk of every client: locals, and no calls on the common path.
         client = self._client
-        if self._left:
+        if self.left:
             return
         flight, end, begin, pos = client.flight, len(data), 0, self._passing
         named = bool(client.extended.prepared or client.extended.portals or client.alert)
@@ -149,7 +149,7 @@ class Inbound:
             self._relay(data, begin, pos)
             client.end()
         else:
-            self._left, self.waiting = True, b""
+            self.left, self.waiting = True, b""
             client.backend.write(data[begin:pos] + frontend.TERMINATE)
 
     def _is_postgres(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:

@@ -133,6 +133,10 @@ class ClientSession(asyncio.Protocol):
             self._full = True
             self.pause_reading()
 
+    def eof_received(self) -> bool:
+        """Whether to stay: some clients half-close behind their goodbye, and still read their answers (not in TLS)."""
+        return self.inbound.left and self.binding is None
+
     def _pump_copy(self) -> None:
         try:
             self.inbound.pump_copy()

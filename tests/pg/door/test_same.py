@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import struct
 from collections.abc import Sequence
 
@@ -222,11 +223,14 @@ def test_notifications_come_while_idle(door: Door) -> None:
     ],
     ids=["nothing", "a query", "two queries", "a portal", "a copy", "an error"],
 )
-def test_a_client_that_says_goodbye_gets_its_answers_first(door: Door, asked: bytes) -> None:
+@pytest.mark.parametrize("half_closed", [False, True])
+def test_a_client_that_says_goodbye_gets_its_answers_first(door: Door, asked: bytes, half_closed: bool) -> None:
     said = []
     for port in (door.port, door.postgres.port):
         with Wire(port, door.USER, door.PASSWORD) as wire:
             wire.send(asked + TERMINATE)
+            if half_closed:
+                wire.socket.shutdown(socket.SHUT_WR)
             said.append(wire.rest())
     assert said[0] == said[1]
     assert bool(said[1]) is bool(asked)
