@@ -196,9 +196,9 @@ async def tokens(session: AsyncSession) -> list[models.ObjectRow]:
 
 async def settle_tokens(session: AsyncSession) -> None:
     """A token may work in its role in PostgreSQL as long as its user may."""
-    access = await read(session)
-    if not access.tokens:
+    if not await tokens(session):
         return
+    access = await read(session)
     has = await postgres.granted(session, access.tokens)
     for name, token in access.tokens.items():
         wanted = bool(access.roles_of(name))

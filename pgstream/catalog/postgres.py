@@ -112,7 +112,8 @@ async def has_role(conn: Connection, name: str) -> bool:
 
 async def execute(session: AsyncSession, sql: str) -> None:
     """DDL of roles, in the catalogue's own transaction: roles are the whole cluster's, so both commit or neither."""
-    await (await session.connection()).exec_driver_sql(sql)
+    # A sign of a name is none of a placeholder.
+    await (await session.connection()).exec_driver_sql(sql.replace("%", "%%"))
 
 
 async def has_role_in(session: AsyncSession, name: str) -> bool:

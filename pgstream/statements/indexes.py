@@ -14,11 +14,11 @@ import itertools
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import NotSupported, WrongKind
+from pgstream.errors import DuplicateRelation, NotSupported, WrongKind
 from pgstream.names import FullName, Name, QName
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, places
@@ -31,6 +31,7 @@ ODD = re.compile(r"\be'|\bu&|\$|--|/\*", re.I)
 _WHOLE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
 _OWN = re.compile(r"\bpg_catalog\s*\.", re.I)
 _NUMBER = re.compile(r"(?<![\w.])\d+\.\d*|(?<![\w.])\.\d+")
+_TRIES = 20
 _LONGEST = 63
 """Characters of a name that PostgreSQL makes up; the client's own are checked in bytes."""
 
@@ -94,8 +95,21 @@ class CreateIndex(Statement):
             id=str(uuid.uuid4()), full=full, kind="index", columns=(), owner=ctx.session.role,
             properties={"on": str(view.full), "definition": self.definition},
         )  # fmt: skip
-        await ctx.catalog.create_relation(record, at=self.name.at if self.name else self.definition_at)
+        full = await self._create(ctx, record)
         return done(self.tag, ddl("index", str(full), "CREATE", full.path))
+
+    async def _create(self, ctx: Context, record: RelationRecord) -> FullName:
+        """Under a name that PostgreSQL has free too: the view's key and clients' tables have indexes beside ours."""
+        at, stem = self.name.at if self.name else self.definition_at, record.full.name
+        for i in itertools.count(1):
+            try:
+                await ctx.catalog.create_relation(record, at=at)
+                break
+            except DuplicateRelation:
+                if self.name is not None or i == _TRIES:
+                    raise
+                record = replace(record, full=replace(record.full, name=f"{stem}_{i}"))
+        return record.full
 
     def _full(self, ctx: Context, view: RelationRecord) -> FullName:
         """In the view's schema; without a name as PostgreSQL would call it: ``view_column_idx``."""
@@ -103,7 +117,7 @@ class CreateIndex(Statement):
         if self.name is not None:
             return FullName(at.database, at.schema, self.name.text)
         taken = ctx.catalog.snapshot.relations
-        stem = f"{at.name[: _LONGEST - len(self.first) - 8]}_{self.first}_idx"
+        stem = f"{at.name[: _LONGEST - len(self.first) - 10]}_{self.first}_idx"
         names = itertools.chain([stem], (f"{stem}{i}" for i in itertools.count(1)))
         free = next(n for n in names if (at.database, at.schema, n) not in taken)
         return FullName(at.database, at.schema, free)

@@ -11,7 +11,7 @@ import pytest
 
 from pgstream import statements
 from pgstream.catalog.privileges import Grant
-from pgstream.catalog.records import ObjectRecord, RelationRecord
+from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord, RelationRecord
 from pgstream.errors import StoreUnreachable
 from pgstream.names import FullName
 from tests.pg.access.conftest import Ask, House, NoEngine
@@ -143,7 +143,7 @@ def refused(ask: Ask, text: str) -> str | None:
         ("changelog", "own", "DROP CHANGELOG {o}", None),
         ("table", "own", "DROP TABLE {o}", None),
         ("materialized_view", "own", "TRUNCATE RELATION {o}", None),
-        ("materialized_view", "own", "CREATE INDEX {o}_i ON {o} (id)", None),
+        ("materialized_view", "own", "CREATE INDEX ON {o} (id)", None),
         ("materialized_view", "own", "CREATE POLICY p ON {o} USING (true)", None),
         ("materialized_view", "own", "ALTER POLICY p ON {o} USING (true)", "42704"),
         ("materialized_view", "own", "DROP POLICY p ON {o}", "42704"),
@@ -283,6 +283,7 @@ STORE = ("usage", "store", "every_s")
     [
         ("CREATE STREAM {o} (id BIGINT) " + STREAM, [PLACE, STORE]),
         ("CREATE CHANGELOG {o} (id BIGINT, PRIMARY KEY (id)) " + STREAM, [PLACE, STORE]),
+        ("CREATE TABLE {o} (id BIGINT, PRIMARY KEY (id)) WITH ('store' = {s})", [PLACE, STORE]),
         ("CREATE STREAM {o} WITH ('store' = {s}) AS SELECT * FROM every_in", [QUERY, PLACE, SELECT, STORE]),
         ("CREATE CHANGELOG {o} WITH ('store' = {s}) AS SELECT id, count(*) AS n FROM every_in GROUP BY id",
          [QUERY, PLACE, SELECT, STORE]),
@@ -351,6 +352,21 @@ def test_lists_show_what_is_seen(house: House, ask: Ask, kind: str, text: str) -
 )  # fmt: skip
 def test_what_is_everybodys_own(house: House, ask: Ask, text: str) -> None:
     ask(text, user="eve")
+
+
+def test_the_sandbox(house: House, ask: Ask) -> None:
+    """It is a compute pool of one name: seen, and stopped, as such."""
+    catalog, key = house.catalog, (DEFAULT_ORGANIZATION, "compute_pool", "sandbox")
+    if key in catalog.snapshot.objects:
+        house.run(catalog.inventory.drop(key))
+    make(house, "compute_pool", "sandbox")
+    assert refused(ask, "DESCRIBE SANDBOX") == "42704"
+    assert refused(ask, "STOP SANDBOX") == "42704"
+    house.run(catalog.authority.grant([Grant("exact", "usage", "compute_pool", "sandbox")]))
+    assert ask("DESCRIBE SANDBOX", user="eve")
+    assert refused(ask, "STOP SANDBOX") == "42501"
+    house.run(catalog.authority.give("compute_pool", "sandbox", "exact"))
+    assert refused(ask, "STOP SANDBOX") == "58000"
 
 
 def test_every_statement_is_here_or_needs_nothing() -> None:

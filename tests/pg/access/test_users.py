@@ -94,6 +94,20 @@ def test_an_invitation_is_rejected_or_revoked(house: House, ask: Ask, readers: s
     assert house.superuser("SELECT count(*) FROM pg_roles WHERE rolname = 'bea'") == [(0,)]
 
 
+def test_odd_names(house: House, ask: Ask, readers: str) -> None:
+    for name in ("per%cent%s", 'quo"te', "it''s", "back\\slash", "ann~x", "ü@example.com", ":name", "%(x)s"):
+        user = name.replace("''", "'")
+        password = invite(ask, name) if "'" not in name else ask(
+            f"INVITE USER '{name}' WITH ('default_role' = readers)", role="useradmin")[0][4]  # fmt: skip
+        with lone(house, user, password) as conn:
+            [(id, *_)] = conn.execute("LIST MY INVITATIONS").fetchall()
+            conn.execute(f"ACCEPT INVITATION {id}".encode())
+            token = conn.execute("CREATE API_TOKEN \"o%d'd\" WITH ('token.role_name' = readers)").fetchone()[4]
+            with lone(house, f"{user}~o%d'd", token, "main") as robot:
+                assert robot.execute("SELECT session_user").fetchone() == (f"{user}~o%d'd",)
+        ask(f"DROP USER '{name}'", role="useradmin")
+
+
 def test_a_dropped_user_is_gone_at_once(house: House, ask: Ask, readers: str) -> None:
     house.user("cem", readers)
     token = ask("CREATE API_TOKEN t WITH ('token.role_name' = readers)", user="cem")[0][4]
@@ -146,6 +160,8 @@ def test_passwords(house: House, ask: Ask, readers: str) -> None:
     house.connect("fay", password="fifth").close()
     assert refused(ask, "ALTER USER readers PASSWORD 'x'", role="useradmin") == '42704 user "readers" does not exist'
     assert refused(ask, f"ALTER USER fay PASSWORD 'md5{'0' * 32}'", role="useradmin").startswith("42601")
+    slow = verifier.replace("$4096:", "$999999999:")
+    assert refused(ask, f"ALTER USER fay PASSWORD '{slow}'", role="useradmin").startswith("42601")
     token = ask("CREATE API_TOKEN t WITH ('token.role_name' = readers)", user="fay")[0][4]
     with house.connect("fay~t", password=token) as robot, pytest.raises(psycopg.Error) as e:
         robot.execute("ALTER USER CURRENT_USER PASSWORD 'x'")

@@ -7,6 +7,7 @@ nobody hears of it. From the point on nothing reaches PostgreSQL any more, as wh
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import gc
 import os
 import random
@@ -17,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgstream.catalog.records import ObjectRecord, RelationRecord, Snapshot
+from pgstream.catalog.records import ObjectRecord, PolicyRecord, RelationRecord, Snapshot
 from pgstream.catalog.store import Catalog
 from pgstream.names import FullName
 from tests.pg.catalog.conftest import wipe
@@ -74,6 +75,39 @@ CHANGES: dict[str, tuple[Step | None, Step]] = {
 }  # fmt: skip
 
 
+TOKEN = ObjectRecord("api_token", "t", options={"token.role_name": "sysadmin"}, owner="sysadmin", created_by="admin")
+_TO_ANN = {"email": "ann", "roles": "[]", "default_role": "public", "grantor": "orgadmin"}
+INVITATION = ObjectRecord("invitation", "i", created_by="admin", options=_TO_ANN)
+POLICY = PolicyRecord("p", ("sysadmin",), "n > 0")
+END = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+
+
+async def _policy(catalog: Catalog) -> None:
+    await _view(catalog)
+    await catalog.policies.create(FULL, POLICY, None, None)
+
+
+async def _user(catalog: Catalog) -> None:
+    await catalog.users.invite(INVITATION, "hush")
+    await catalog.users.accept(INVITATION, ["sysadmin"], "sysadmin")
+    await catalog.users.create_token(replace(TOKEN, created_by="ann"), "hush", END)
+
+
+CHANGES |= {
+    "create_token": (None, lambda c: c.users.create_token(TOKEN, "hush", END)),
+    "renew_token": (lambda c: c.users.create_token(TOKEN, "hush", END), lambda c: c.users.renew_token(TOKEN, "x", END)),
+    "drop_token": (lambda c: c.users.create_token(TOKEN, "hush", END), lambda c: c.users.drop_token(TOKEN)),
+    "invite_user": (None, lambda c: c.users.invite(INVITATION, "hush")),
+    "accept_invitation": (lambda c: c.users.invite(INVITATION, "hush"),
+                          lambda c: c.users.accept(INVITATION, ["sysadmin"], "sysadmin")),
+    "reject_invitation": (lambda c: c.users.invite(INVITATION, "hush"), lambda c: c.users.withdraw(INVITATION)),
+    "drop_user": (_user, lambda c: c.users.drop("ann")),
+    "create_policy": (_view, lambda c: c.policies.create(FULL, POLICY, None, None)),
+    "enable_row_security": (_policy, lambda c: c.policies.switch(FULL, True)),
+    "drop_policy": (_policy, lambda c: c.policies.drop(FULL, "p", None)),
+}  # fmt: skip
+
+
 class Killed(BaseException):
     """The end of the process, as far as PostgreSQL is concerned."""
 
@@ -117,7 +151,10 @@ def shown(snapshot: Snapshot) -> dict[str, Any]:
     """What is there, without the ids and moments that are made anew."""
     return {
         "databases": sorted(snapshot.databases), "schemas": sorted(snapshot.schemas), "stores": sorted(snapshot.stores),
-        "relations": sorted((str(r.full), r.kind, r.description) for r in snapshot.relations.values()),
+        "relations": sorted(
+            (str(r.full), r.kind, r.description, r.row_security, r.policies) for r in snapshot.relations.values()
+        ),
+        "tokens": dict(snapshot.access.tokens), "users": snapshot.access.users,
         "objects": sorted(snapshot.objects), "defaults": dict(snapshot.defaults),
     }  # fmt: skip
 
