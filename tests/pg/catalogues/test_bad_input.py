@@ -182,3 +182,31 @@ def test_control_characters(server: psycopg.Connection[Any], name: str) -> None:
     for sign in ("\x01", "\x1b", "\x7f", "\u200b", "\ufeff"):
         e = fault(server, text + f" {sign}x")
         assert e.sqlstate in _CODES | {"42501", "42602"}, (text, sign, e.sqlstate)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LIST API_TOKENS nonsense", "LIST CHANGELOGS nonsense", "LIST COMPUTE_POOLS nonsense",
+        "LIST DESCRIPTORS nonsense", "LIST DESCRIPTOR_SOURCES nonsense", "LIST FUNCTIONS nonsense",
+        "LIST FUNCTION_SOURCES nonsense", "LIST INDEXES nonsense", "LIST MATERIALIZED VIEWS nonsense",
+        "LIST METRICS INTEGRATIONS nonsense", "LIST MY INVITATIONS nonsense", "LIST ORGANIZATIONS nonsense",
+        "LIST PENDING INVITATIONS nonsense", "LIST REGIONS nonsense", "LIST RELATIONS nonsense", "LIST ROLES nonsense",
+        "LIST SCHEMA_REGISTRIES nonsense", "LIST SECRETS nonsense", "LIST SECURITY INTEGRATIONS nonsense",
+        "LIST STORES nonsense", "LIST STREAMS nonsense", "LIST TABLES nonsense", "LIST USER ROLES nonsense",
+        "LIST USERS nonsense",
+    ],
+)  # fmt: skip
+def test_lists_of_nonsense(server: psycopg.Connection[Any], text: str) -> None:
+    e = fault(server, text)
+    said = ("42601", 'syntax error at or near "nonsense"', str(text.index("nonsense") + 1))
+    assert (e.sqlstate, e.diag.message_primary, e.diag.statement_position) == said
+
+
+@pytest.mark.parametrize("text", ["LIST STREAMS IN SCHEMA nope", "LIST CHANGELOGS IN SCHEMA main.nope",
+                                  "LIST TABLES IN SCHEMA nope", "LIST MATERIALIZED VIEWS IN SCHEMA nope",
+                                  "LIST INDEXES IN SCHEMA nope", "LIST RELATIONS IN SCHEMA main.nope"])  # fmt: skip
+def test_lists_of_a_schema_that_is_not_there(server: psycopg.Connection[Any], text: str) -> None:
+    e = fault(server, text)
+    assert (e.sqlstate, e.diag.message_primary) == ("3F000", 'schema "nope" does not exist'), str(e)
+    assert e.diag.statement_position == str(text.index("SCHEMA ") + 8)
