@@ -88,6 +88,12 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_NAME = {s.name: s for s in SETTINGS}
 
 
+def public_environment() -> dict[str, str]:
+    """This process's environment for those that it starts: without the variables that hold secrets of ours."""
+    secret = {s.variable for s in SETTINGS if s.kind == "secret"}
+    return {name: value for name, value in os.environ.items() if name not in secret}
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """The settled settings; field names are those of ``SETTINGS`` (a test keeps the two alike)."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 
-from pgstream.config import SETTINGS, Config
+from pgstream.config import Config, public_environment
 from pgstream.embedded.jars import fetch
 from pgstream.embedded.java import find_java
 
@@ -60,6 +59,5 @@ async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
         "trigger_ms": config.trigger_ms,
         "log_level": config.log_level,
     }
-    hidden = {s.variable for s in SETTINGS if s.kind == "secret"}
-    environ = {k: v for k, v in os.environ.items() if k not in hidden}
-    return Launch([sys.executable, "-m", "pgstream.spark"], {**environ, "PGSTREAM_WORKER": json.dumps(settings)})
+    environ = {**public_environment(), "PGSTREAM_WORKER": json.dumps(settings)}
+    return Launch([sys.executable, "-m", "pgstream.spark"], environ)

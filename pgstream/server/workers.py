@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import socket
 import sys
 from collections.abc import Coroutine
@@ -20,6 +19,7 @@ from typing import Any
 import structlog
 
 from pgstream.catalog.delta import Delta
+from pgstream.config import public_environment
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import ConfigurationError
 from pgstream.server import seats
@@ -70,7 +70,7 @@ class _Process:
                 "-m",
                 "pgstream.server.worker",
                 pass_fds=[theirs.fileno(), shared],
-                env=os.environ | {f"PGSTREAM_LISTENER_{name}": str(value) for name, value in given.items()},
+                env=public_environment() | {f"PGSTREAM_LISTENER_{name}": str(value) for name, value in given.items()},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sys.stderr,
             )

@@ -80,6 +80,13 @@ def both(workspace: Path) -> Iterator[Both]:
     assert both.server.stop() == 0
 
 
+def test_secrets_stay_in_the_server(both: Both) -> None:
+    """Listener processes get them over the link, not in their environment, which /proc shows."""
+    for process in listeners(both.server):
+        assert "PGSTREAM_ADMIN_PASSWORD" not in process.environ()
+    assert "PGSTREAM_ADMIN_PASSWORD" in psutil.Process(both.server.process.pid).environ()
+
+
 def test_a_change_is_known_everywhere_when_its_statement_ends(both: Both) -> None:
     one, other = both
     for n in range(20):
@@ -107,9 +114,9 @@ def test_notices_of_ours(both: Both) -> None:
     one, _ = both
     one.add_notice_handler(lambda d: heard.append(f"{d.severity}: {d.message_primary}"))
     with one.transaction(force_rollback=True):
-        one.execute("CREATE SCHEMA noticed")
-    assert heard == ["WARNING: CREATE SCHEMA takes effect at once and will not be rolled back"]
-    one.execute("DROP SCHEMA noticed")
+        one.execute("CREATE SECRET noticed WITH ('type' = generic_string, 'secret_string' = 'x')")
+    assert heard == ["WARNING: CREATE SECRET takes effect at once and will not be rolled back"]
+    one.execute("DROP SECRET noticed")
 
 
 def test_a_stream_read_through_each(both: Both, kafka: Kafka) -> None:
