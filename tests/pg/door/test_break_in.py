@@ -235,14 +235,17 @@ def test_reset_leads_nowhere(intruder, sql):
     assert intruder.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone() == (False,)
 
 
-@pytest.mark.parametrize("sql", ["GRANT CREATE ON DATABASE main TO mallory", "GRANT SELECT ON pg_class TO PUBLIC"])
-def test_rights_are_not_passed_on(house, intruder, sql):
-    """PostgreSQL warns only, and does nothing."""
+def test_rights_are_not_passed_on(house, intruder):
+    """PostgreSQL warns only, and does nothing; of what is in the catalogue the grant is ours, and refused."""
     before = _powers(house)
     said: list[str] = []
     intruder.add_notice_handler(lambda d: said.append(d.message_primary))
-    intruder.execute(sql)
-    assert said == [f'no privileges were granted for "{"main" if "main" in sql else "pg_class"}"']
+    intruder.execute("GRANT SELECT ON pg_class TO PUBLIC")
+    assert said == ['no privileges were granted for "pg_class"']
+    with pytest.raises(psycopg.Error) as caught:
+        intruder.execute("GRANT CREATE ON DATABASE main TO mallory")
+    # The administrator owns the database, but a user is no role.
+    assert caught.value.sqlstate == ("42501" if intruder.info.user == "mallory" else "42704")
     assert _powers(house) == before
 
 
