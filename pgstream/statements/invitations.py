@@ -141,7 +141,9 @@ class AcceptInvitation(Statement):
     def mine(self, ctx: Context) -> ObjectRecord:
         found = places.find(ctx, "invitation", self.id.text)
         if found is None or found.options["email"] != ctx.session.user:
-            raise kinds.missing("invitation", self.id.text, self.id.at)
+            error = kinds.missing("invitation", self.id.text, self.id.at)
+            error.hint = "LIST MY INVITATIONS shows those to you."
+            raise error
         return found
 
     def answer(self, record: ObjectRecord, command: str, summary: str) -> Result:
