@@ -21,7 +21,7 @@ from pgstream.statements.base import Column, Context, Result, Session, Statement
 _ARGUMENT = r"(?:(?P<{0}>\d{{1,10}})|(?P<{0}_bound>\$[12]))(?:\s*::\s*(?:int|int4|integer|int8|bigint))?"
 _FORM = re.compile(
     rf"""\s*SELECT\s+(?:pg_catalog\s*\.\s*)?(?P<function>pg_(?:terminate|cancel)_backend)\s*
-         \(\s*{_ARGUMENT.format("pid")}(?:\s*,\s*{_ARGUMENT.format("timeout")})?\s*\)
+         \(\s*(?!0+\b){_ARGUMENT.format("pid")}(?:\s*,\s*{_ARGUMENT.format("timeout")})?\s*\)
          (?:\s*(?:AS\s+)?(?P<name>"[^"]+"|[a-z_]\w*))?\s*;?\s*\Z""",
     re.I | re.X | re.A,
 )
