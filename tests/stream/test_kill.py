@@ -23,15 +23,13 @@ KEYS = 1000
 
 
 class Load(threading.Thread):
-    """Writes keyed events at a steady pace and remembers the right answer. ``ahead_s``: how far in the future the last
-    event is, so that event time passes all the others.
-    """
+    """Writes EVENTS keyed events at a steady pace and remembers the right answer."""
 
-    def __init__(self, bootstrap: str, topic: str, seconds: float, count: int = EVENTS, ahead_s: int = 0) -> None:
+    def __init__(self, bootstrap: str, topic: str, seconds: float) -> None:
         super().__init__(daemon=True)
-        self.bootstrap, self.topic, self.seconds, self.ahead_s = bootstrap, topic, seconds, ahead_s
+        self.bootstrap, self.topic, self.seconds = bootstrap, topic, seconds
         rng = random.Random(7)
-        self.events = [(rng.randrange(KEYS), rng.randrange(1000)) for _ in range(count)]
+        self.events = [(rng.randrange(KEYS), rng.randrange(1000)) for _ in range(EVENTS)]
         self.sent = 0
 
     def answer(self) -> dict[int, tuple[int, int]]:
@@ -52,15 +50,11 @@ class Load(threading.Thread):
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "enable.idempotence": True})
         begin = time.monotonic()
         for i, (k, v) in enumerate(self.events):
-            at = int(time.time() * 1000)
-            if self.ahead_s and i == len(self.events) - 1:
-                producer.flush()
-                at += self.ahead_s * 1000
-            producer.produce(self.topic, json.dumps({"id": i, "k": k, "v": v}), str(k), timestamp=at)
+            producer.produce(self.topic, json.dumps({"id": i, "k": k, "v": v}), str(k))
             self.sent = i + 1
             if i % 500 == 0:
                 producer.poll(0)
-                time.sleep(max(0.0, begin + i / len(self.events) * self.seconds - time.monotonic()))
+                time.sleep(max(0.0, begin + i / EVENTS * self.seconds - time.monotonic()))
         producer.flush()
 
 
