@@ -58,7 +58,7 @@ def main() -> int:
                 outcomes, began = [], time.monotonic()
                 for outcome in threads.map(lab.run, numbers):
                     outcomes.append(outcome)
-                    if len(outcomes) % 100 == 0:
+                    if len(outcomes) % 20 == 0:
                         print(f"… {len(outcomes)} cases, {time.monotonic() - began:.0f} s", flush=True)
                     if outcome.wrong or args.case:
                         print(outcome, flush=True)

@@ -1,0 +1,116 @@
+"""What a rig suffers: one death at a time, drawn by a seed.
+
+Owns: the kinds of death and how often each is drawn. Must not know: what runs. Start reading at ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.stream.chaos.rig import Rig
+
+# Places in the JVM (KillPoints.scala), and how often each may be passed before.
+POINTS = {
+    "view before copy": 6,
+    "view after copy": 6,
+    "view before commit": 6,
+    "view after commit": 6,
+    "topic after flush": 4,
+    "topic before commit": 4,
+    "topic after commit": 4,
+    "checkpoint before file": 40,
+    "checkpoint after file": 40,
+}
+_NUMBER = re.compile(r"\d+")
+
+
+def at_a_point(rig: Rig, r: random.Random) -> str:
+    """The JVM halts at a point of the code."""
+    point = r.choice(list(POINTS))
+    times = r.randint(0, POINTS[point])
+    aside = rig.order.with_suffix(".new")
+    aside.write_text(f"{point}={times}")
+    os.replace(aside, rig.order)
+    rig.replace_worker()
+    return f"{point} ({times})"
+
+
+def at_a_moment(rig: Rig, r: random.Random) -> str:
+    """The worker dies at any moment, its JVM with it."""
+    pause = r.random() * 1.5
+    time.sleep(pause)
+    rig.worker.process.kill()
+    rig.replace_worker()
+    return f"worker after {pause:.2f} s"
+
+
+def hung_up(rig: Rig, r: random.Random) -> str:
+    """The server dies, which the worker learns from its channel; the next server's worker does not wait for its end."""
+    time.sleep(r.random())
+    old = rig.worker
+    old.hang_up()
+    rig.worker = rig.next_worker()
+    old.process.wait(20)
+    return "server"
+
+
+def torn(rig: Rig, r: random.Random) -> str:
+    """A power cut: the newest file of a checkpoint is empty, or full of zeros."""
+    rig.worker.process.kill()
+    rig.worker.process.wait()
+    file = r.choice(list(newest(rig)))
+    size = file.stat().st_size
+    file.write_bytes(b"" if r.random() < 0.5 else b"\0" * size)
+    rig.replace_worker()
+    return f"zeroed {file.relative_to(rig.folder / 'checkpoints')}"
+
+
+def newest(rig: Rig) -> list[Path]:
+    """The newest file of each log of each checkpoint: offsets, commits, changes of the state."""
+    found = []
+    for query in (rig.folder / "checkpoints").iterdir():
+        folders = [query / "offsets", query / "commits", *{f.parent for f in query.glob("state/**/*.changelog")}]
+        for folder in folders:
+            files = [f for f in folder.iterdir() if f.is_file() and _NUMBER.match(f.name)] if folder.is_dir() else []
+            if files:
+                found.append(max(files, key=lambda f: int(_NUMBER.match(f.name)[0])))  # type: ignore[index]
+    return found
+
+
+def broker(rig: Rig, r: random.Random) -> str:
+    """The broker dies, and is back after a while."""
+    time.sleep(r.random() * 0.5)
+    rig.broker.kill()
+    pause = r.random() * 3
+    time.sleep(pause)
+    rig.broker.start()
+    return f"broker for {pause:.1f} s"
+
+
+def postgres(rig: Rig, r: random.Random) -> str:
+    """PostgreSQL dies, and is back at once."""
+    rig.postgres_away.set()
+    pid = rig.postgres.postmaster
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    rig.start_postgres()
+    return "PostgreSQL"
+
+
+KINDS: list[tuple[int, Callable[[Rig, random.Random], str]]] = [
+    (60, at_a_point), (15, at_a_moment), (8, hung_up), (9, torn), (4, broker), (4, postgres),
+]  # fmt: skip
+
+
+def suffer(rig: Rig, r: random.Random) -> str:
+    """One death; returns what it was, once rows flow again."""
+    kind = r.choices([k for _, k in KINDS], [w for w, _ in KINDS])[0]
+    told = kind(rig, r)
+    rig.goes_on(rig.rows())
+    return told
