@@ -1,7 +1,7 @@
 """Random expressions, each in DeltaStream SQL and in PostgreSQL's.
 
-Where the languages differ, PostgreSQL is asked in its own words for what ours means (docs/semantics.md): a division by
-zero and a cast that fails give NULL, CAST to whole numbers cuts, BOOLEAN prints in capitals.
+Where the languages differ, PostgreSQL is asked in its own words for what ours means (docs/semantics.md): TRY_CAST gives
+NULL, CAST to whole numbers cuts, BOOLEAN prints in capitals. Nothing is drawn that would end the query.
 Owns: scalar expressions, aggregate calls. Must not know: FROM. Start reading at ``Expressions.of``.
 """
 
@@ -125,7 +125,7 @@ class Expressions:
             return E(f"({a.ours} * {n})", f"({a.pg} * {n})", "int")
         if choice <= 4:
             a, b, o = self.of("int", depth), self.of("int", depth), r.choice("/%")
-            return E(f"({a.ours} {o} {b.ours})", f"({a.pg} {o} nullif({b.pg}, 0))", "int")
+            return E(f"({a.ours} {o} NULLIF({b.ours}, 0))", f"({a.pg} {o} nullif({b.pg}, 0))", "int")
         if choice == 5:
             a = self.of("int", depth)
             return r.choice([E(f"ABS({a.ours})", f"abs({a.pg})", "int"),
@@ -141,10 +141,8 @@ class Expressions:
                              E(f"ASCII({a.ours})", f"ascii({a.pg})", "int")])  # fmt: skip
         if choice == 9:
             a = self.of("str", depth)
-            return E(
-                f"CAST({a.ours} AS INTEGER)", rf"CASE WHEN {a.pg} ~ '^\s*[+-]?[0-9]{{1,9}}\s*$' THEN {a.pg}::int END",
-                "int",
-            )  # fmt: skip
+            number = rf"CASE WHEN {a.pg} ~ '^\s*[+-]?[0-9]{{1,9}}\s*$' THEN {a.pg}::int END"
+            return E(f"TRY_CAST({a.ours} AS INTEGER)", number, "int")
         if choice == 10:
             a = self.of("dbl", depth)
             return E(f"CAST({a.ours} AS BIGINT)", f"trunc({a.pg})::bigint", "int")
@@ -166,7 +164,7 @@ class Expressions:
                 return self._two("dbl", r.choice("+-"), depth)
             case 2:
                 a, b = self.of("dbl", depth), self.of("dbl", depth)
-                return E(f"({a.ours} / {b.ours})", f"({a.pg} / nullif({b.pg}, 0))", "dbl")
+                return E(f"({a.ours} / NULLIF({b.ours}, 0))", f"({a.pg} / nullif({b.pg}, 0))", "dbl")
             case 3:
                 a, word = self.of("dbl", depth), r.choice(["ABS", "FLOOR", "CEIL"])
                 return E(f"{word}({a.ours})", f"{word}({a.pg})", "dbl")

@@ -1,4 +1,7 @@
-"""Random queries against PostgreSQL. ``PGSTREAM_SEED=7`` tries others; a failure says how to run its case again."""
+"""Random queries against PostgreSQL, ten a block. ``PGSTREAM_SEED=7`` tries others, ``PGSTREAM_BLOCKS=21`` more.
+
+A failure says how to run its case again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.stream.differential.queries import Case
 from tests.stream.differential.run import CASES_A_DATASET, Laboratory
 
 FIRST = int(os.environ.get("PGSTREAM_SEED", "1")) * 1000
-BLOCKS = 21
+BLOCKS = int(os.environ.get("PGSTREAM_BLOCKS", "4"))
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
