@@ -154,18 +154,6 @@ def test_late_rows_are_counted(db: psycopg.Connection[Any], kafka: Kafka) -> Non
 
 
 @pytest.mark.stream
-def test_idle_partitions_do_not_stop_time(db: psycopg.Connection[Any], kafka: Kafka) -> None:
-    begin(db, kafka, "still", 3)
-    db.execute("""CREATE CHANGELOG still_windows WITH ('store' = still) AS SELECT window_start, count(*) AS n
-        FROM TUMBLE(still_in, SIZE 1 SECOND) WITH ('timestamp' = 'id') GROUP BY window_start""")
-    # The second partition falls silent, the third never spoke.
-    kafka.produce("still", [(None, '{"id": 1500}')], partition=1)
-    kafka.produce("still", [(None, '{"id": 1000}'), (None, '{"id": 100000}')], partition=0)
-    told = within(60, lambda: kafka.consume("still_windows", 1, 5))
-    assert [json.loads(v or "")["n"] for _, v, _ in told] == [2]
-
-
-@pytest.mark.stream
 @pytest.mark.timeout(120)
 def test_states_outlive_the_server(kafka: Kafka, workspace: Path) -> None:
     server = Server(workspace / "states")
