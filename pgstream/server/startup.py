@@ -37,6 +37,7 @@ MINOR = 2
 """The newest minor version of protocol 3 that we speak: 3.2 knows longer cancel keys."""
 TLS_HANDSHAKE = b"\x16"
 MAINTENANCE = "postgres"
+NAME_BYTES = 63
 """The database that tools connect to when none is named: psql -l, createdb, pgAdmin. It holds nothing of ours."""
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -61,12 +62,12 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     if startup is None:
         return None
     _negotiate(client, startup)
-    user = startup.parameters.get("user", "")
+    user = _fitting(startup.parameters.get("user", ""))
     if not user:
         raise AuthorizationRefused(what="no PostgreSQL user name specified in startup packet")
     _check_replication(startup.parameters.get("replication"))
     _check_open(listener)
-    database = startup.parameters.get("database") or defaults.database(user, listener.snapshot)
+    database = _fitting(startup.parameters.get("database", "")) or defaults.database(user, listener.snapshot)
     rule = listener.access.find(_visit(client, listener, user, database))
     keys, admission = await authenticate(client, listener, rule, user, database)
     listener.admit(client)
@@ -85,6 +86,11 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     connection, greeting = await listener.backends.start(given)
     client.write(b"".join(greeting))
     return Greeted(user, database, rule, role, given, connection, greeting)
+
+
+def _fitting(name: str) -> str:
+    """As much of a name as PostgreSQL looks at, so that the access table is asked about the same one."""
+    return name if len(name) <= NAME_BYTES // 4 else name.encode()[:NAME_BYTES].decode(errors="ignore")
 
 
 def _visit(client: ClientSession, listener: Listener, login: str, database: str) -> Visit:

@@ -23,6 +23,7 @@ hostssl  main   carol  all  scram-sha-256 clientcert=verify-full
 hostssl  main   dave   all  password
 hostssl  other  bob    all  cert map=staff
 host     nowhere alice all  reject
+host     all    noooooooooooooooooooooooooooooooooooooooooooooooooooooooooooooo  all  reject
 hostssl  other  alice  all  cert
 hostssl  all    alice  all  scram-sha-256
 hostnossl all   erin   all  scram-sha-256
@@ -158,6 +159,11 @@ def test_with_and_without_tls(client):
 def test_rejected(client):
     client.refused('pg_hba.conf rejects connection for host "127.0.0.1", user "alice", database "nowhere"',
                    "alice", "alice", "nowhere")  # fmt: skip
+
+
+@pytest.mark.parametrize("more", ["", "o", "ooooo"])
+def test_a_long_name_is_the_one_that_postgresql_makes_of_it(client, more):
+    client.refused('pg_hba.conf rejects connection .*user "no{62}"', "n" + "o" * 62 + more)
 
 
 def test_a_password_inside_tls(client):
