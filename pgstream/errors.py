@@ -121,6 +121,10 @@ class ProtocolViolation(PgStreamError, sqlstate="08P01", message="{what}", sever
     """A client sent bytes that are not a message of the protocol."""
 
 
+class NoStartUp(PgStreamError, sqlstate="08P01", message="invalid length of startup packet", severity="FATAL"):
+    """What a connection begins with is no start-up packet. It is logged; as from PostgreSQL, no answer comes."""
+
+
 # Class 0A — Feature Not Supported
 
 

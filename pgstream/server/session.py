@@ -20,6 +20,7 @@ from pgstream.errors import (
     ActiveTransaction,
     AuthenticationTimeout,
     AuthorizationRefused,
+    NoStartUp,
     PgStreamError,
     ProtocolViolation,
     RelayedError,
@@ -432,9 +433,10 @@ class ClientSession(asyncio.Protocol):
         self._begin_relay()
 
     def _refuse(self, e: PgStreamError) -> None:
-        """Start-up failed. Whoever did not even send a start-up packet gets no answer to a time-out."""
+        """Start-up failed. Whoever did not even send a start-up packet gets no answer."""
         self.listener.refusals.note(e, self.address)
-        self.end(None if isinstance(e, AuthenticationTimeout) and self.minor < 0 else e)
+        unsaid = isinstance(e, NoStartUp) or (isinstance(e, AuthenticationTimeout) and self.minor < 0)
+        self.end(None if unsaid else e)
 
     def _attach(self, backend: Backend) -> None:
         self.backend, self.flight, self._attached = backend, backend.flight, True

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 
-from pgstream.errors import ProtocolViolation
+from pgstream.errors import NoStartUp, ProtocolViolation
 
-STARTUP_LIMIT = 10_000
-"""PostgreSQL's MAX_STARTUP_PACKET_LENGTH."""
+STARTUP_LIMIT = 10_004
+"""PostgreSQL's MAX_STARTUP_PACKET_LENGTH, and the length itself."""
 MESSAGE_LIMIT = 0x3FFFFFFF
 """PostgreSQL's limit of a large message: one gigabyte less one."""
 SMALL_LIMIT = 10_000
@@ -78,14 +78,17 @@ class Framer:
         self._check = check_sasl_header
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next whole message, or None until more bytes come. Errors: ProtocolViolation at a bad header."""
+        """The next whole message, or None until more bytes come.
+
+        Errors: ProtocolViolation, NoStartUp at a bad header.
+        """
         buffer = self._buffer
         if self._startup:
             if len(buffer) < 4:
                 return None
             length, skip, kind = int.from_bytes(buffer[:4], "big"), 0, 0
             if length < 8 or length > STARTUP_LIMIT:
-                raise ProtocolViolation(what="invalid length of startup packet")
+                raise NoStartUp()
         else:
             if len(buffer) < 5:
                 return None

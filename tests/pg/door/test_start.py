@@ -142,12 +142,12 @@ def test_thousands_of_half_open_connections(door):
         assert conn.execute("SELECT 1").fetchone() == (1,)
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, 4, 7, 10_001, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 7, 10_005, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
 def test_lengths_of_the_start_up_packet(door, length):
-    with Wire(door.port) as wire:
-        wire.send(struct.pack(">I", length) + b"\0\3\0\0")
-        answer = wire.rest()
-        assert b"C08P01\0Minvalid length of startup packet\0" in answer and b"SFATAL\0" in answer
+    for port in (door.port, door.postgres.port):  # PostgreSQL says nothing: node-postgres may begin with a goodbye
+        with Wire(port) as wire:
+            wire.send(struct.pack(">I", length) + b"\0\3\0\0")
+            assert wire.rest() == b""
 
 
 def test_a_start_byte_by_byte(door):
@@ -288,7 +288,7 @@ def test_proxy_header(door):
                 assert b"C08P01\0" in wire.rest()
     with Wire(door.port) as wire:  # nobody is believed unless configured
         wire.send(header("192.0.2.7") + start)
-        assert b"invalid length of startup packet" in wire.rest()
+        assert wire.rest() == b""
 
 
 def test_before_authentication_nobody_may_send_much(door):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgstream.errors import ProtocolViolation
+from pgstream.errors import NoStartUp, ProtocolViolation
 from pgstream.wire import frontend
 from pgstream.wire.framing import Framer
 
@@ -51,11 +51,11 @@ def test_bad_header(head):
         framer.next()
 
 
-@pytest.mark.parametrize("head", [b"\0\0\0\7", b"\0\0\x27\x11", b"GET "])
+@pytest.mark.parametrize("head", [b"\0\0\0\7", b"\0\0\x27\x15", b"GET "])
 def test_bad_startup_length(head):
     framer = Framer(startup=True)
     framer.feed(head + b"\0" * 8)
-    with pytest.raises(ProtocolViolation):
+    with pytest.raises(NoStartUp):
         framer.next()
 
 
