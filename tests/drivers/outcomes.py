@@ -1,6 +1,6 @@
 """What a suite's run said: the tests that passed, by name.
 
-Owns: reading JUnit's XML and ``go test -json``, the comparison of two runs.
+Owns: reading JUnit's XML, ``go test -json``, TAP and ``cargo test``, the comparison of two runs.
 Must not know: suites, servers. Start reading at ``Comparison``.
 """
 
@@ -19,6 +19,9 @@ Outcomes = Mapping[str, str]
 
 _TEMPORARY = re.compile(r"/tmp/[^/]*/\d+")
 """Names of Go's tests hold the temporary folders that they work in."""
+_TAP_FILE = re.compile(r"(\S+\.t) \.+")
+_TAP_TEST = re.compile(r"(not )?ok (\d+)")
+_CARGO = re.compile(r"^test (\S+)(?: - .*)? \.\.\. (?:.*\n)*?.*?(ok|FAILED|ignored)", re.M)
 
 
 def of_junit(files: Iterable[Path]) -> dict[str, str]:
@@ -41,6 +44,25 @@ def of_go(text: str) -> dict[str, str]:
     events = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     done = [e for e in events if "Test" in e and e.get("Action") in words]
     return {_TEMPORARY.sub("/tmp/…", f"{e['Package']}::{e['Test']}"): words[e["Action"]] for e in done}
+
+
+def of_tap(text: str) -> dict[str, str]:
+    """What ``prove --verbose`` prints: a line that names a file, then that file's TAP."""
+    out: dict[str, str] = {}
+    file = ""
+    for line in text.splitlines():
+        if begun := _TAP_FILE.match(line):
+            file = begun[1]
+        elif test := _TAP_TEST.match(line):
+            bad = test[1] is not None and "# TODO" not in line
+            out[f"{file}::{test[2]}"] = "skipped" if "# skip" in line.lower() else "failed" if bad else "passed"
+    return out
+
+
+def of_cargo(text: str) -> dict[str, str]:
+    """What ``cargo test`` prints. Lines of one test may hold words that the test printed before its outcome."""
+    words = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+    return {m[1]: words[m[2]] for m in _CARGO.finditer(text)}
 
 
 @dataclass(frozen=True)

@@ -46,14 +46,14 @@ class Place:
 def new_databases(server: Server, place: Place, schemas: tuple[str, ...]) -> None:
     """Empty databases for each run, so that both find the same; with the schemas that a suite expects.
 
-    The user becomes their owner in PostgreSQL too: otherwise suites that make schemas fail directly, where CREATE
-    SCHEMA is PostgreSQL's own.
+    The role that sessions work in becomes their owner in PostgreSQL too: otherwise suites that make schemas fail
+    directly, where CREATE SCHEMA is PostgreSQL's own.
     """
     for name in (place.database, place.other):
         with server.connect() as c:
             c.execute(f'CREATE DATABASE "{name}"')
         with psycopg.connect(**superuser(server), autocommit=True) as c:
-            c.execute(f'ALTER DATABASE "{name}" OWNER TO {place.user}')
+            c.execute(f'ALTER DATABASE "{name}" OWNER TO sysadmin')
         with server.connect(name) as c:
             for schema in schemas:
                 c.execute(f"CREATE SCHEMA {schema}")

@@ -7,15 +7,29 @@ Start reading at ``SUITES``.
 from __future__ import annotations
 
 from tests.drivers.go import GoModule
-from tests.drivers.maven import Pgjdbc
+from tests.drivers.maven import MavenProject, Pgjdbc
+from tests.drivers.native import DbdPg, LibpqPipeline, PhpTests
+from tests.drivers.node import NodePostgres
 from tests.drivers.place import Place
 from tests.drivers.python import Django, Sdist
+from tests.drivers.rust import Crate
 from tests.drivers.suite import Suite
 
 
 def _psycopg2(place: Place) -> dict[str, str]:
     names = {"": place.database, "_HOST": place.host, "_PORT": place.port, "_USER": place.user}
     return {f"PSYCOPG2_TESTDB{k}": v for k, v in names.items()} | {"PGPASSWORD": place.password}
+
+
+def _pyodbc(place: Place) -> dict[str, str]:
+    """psqlODBC is the machine's, from Debian's odbc-postgresql."""
+    words = {"Driver": "PostgreSQL Unicode", "Server": place.host, "Port": place.port, "Database": place.database,
+             "Uid": place.user, "Pwd": place.password, "BoolsAsChar": "0"}  # fmt: skip
+    return {"PYODBC_POSTGRESQL": ";".join(f"{k}={v}" for k, v in words.items())}
+
+
+def _pgx(place: Place) -> dict[str, str]:
+    return {f"PGX_TEST_{name}": place.url() for name in ("DATABASE", "CONN_STRING", "TCP_CONN_STRING")}
 
 
 def _sqlalchemy(driver: str) -> Sdist:
@@ -54,6 +68,25 @@ _DJANGO = (
 _USER = '"$user" in search_path is the role that the session works in'
 _PROTOCOL = "expects protocol 3.0 of a server that says it is PostgreSQL 16; pgstream speaks 3.2"
 
+_TOKIO_EDITS = {
+    "tests/test/main.rs": (
+        ('TcpStream::connect("127.0.0.1:5433")', 'TcpStream::connect(std::env::var("PGADDR").unwrap())'),
+        ("s.parse::<Config>()", 's.replace("user=postgres", &std::env::var("PGTEST").unwrap()).parse::<Config>()'),
+    ),
+    "tests/test/runtime.rs": (
+        (
+            "tokio_postgres::connect(s, NoTls)",
+            'tokio_postgres::connect(&s.replace("user=postgres", &std::env::var("PGTEST").unwrap())'
+            '.replace("5433", &std::env::var("PGPORT").unwrap()), NoTls)',
+        ),
+    ),
+}
+_TOKIO_FLAGS = (
+    "--features",
+    "array-impls with-bit-vec-0_8 with-chrono-0_4 with-eui48-1 with-geo-types-0_7 with-jiff-0_2 with-serde_json-1 "
+    "with-time-0_3 with-uuid-1",
+)
+
 SUITES: list[Suite] = [
     Sdist("psycopg2", "2.9.13", env=_psycopg2),
     Sdist("asyncpg", "0.32.0"),
@@ -70,6 +103,8 @@ SUITES: list[Suite] = [
     ),
     _sqlalchemy("psycopg"),
     _sqlalchemy("asyncpg"),
+    Sdist("pygresql", "6.2.3"),
+    Sdist("pyodbc", "5.5.0", selection=("tests/postgresql_test.py",), env=_pyodbc),
     # The embedded PostgreSQL has no ICU.
     Django(
         "django",
@@ -87,4 +122,17 @@ SUITES: list[Suite] = [
         env=lambda p: {"PGX_TEST_DATABASE": p.url()},
         expected={"TestConnectProtocolVersion32": _PROTOCOL},
     ),
+    GoModule("pgconn", "v1.14.3", module="github.com/jackc/pgconn", env=_pgx),
+    Crate("tokio-postgres", "0.7.18", flags=_TOKIO_FLAGS, edits=_TOKIO_EDITS),
+    MavenProject(
+        "vertx",
+        "4.5.10",
+        properties=lambda p: {"connection.uri": p.url("postgres")},
+        setup=("io.vertx:vertx-pg-client:4.5.10:jar:tests", "create-postgres.sql"),
+    ),
+    MavenProject("r2dbc", "1.0.7"),
+    LibpqPipeline("libpq_pipeline", "17.11", package="postgresql-17", revision="-0+deb13u1", tools=("cc",)),
+    DbdPg("DBD-Pg", "3.18.0", package="libdbd-pg-perl", tools=("perl", "prove", "make", "cc")),
+    PhpTests("php", "8.2.32", package="php8.2", revision="-1~deb12u1", tools=("php",)),
+    NodePostgres("node-postgres", "8.16.3", package="node-postgres", revision="+~cs35.24.27-5", tools=("node", "npm")),
 ]
