@@ -179,6 +179,9 @@ class Compiler:
         df = step.df
         if node.window is not None:
             df = windows(df, node.window)
+            if not by and node.window.kind == "session":
+                # Spark refuses sessions without a key, and takes a constant for none.
+                by.append(fn.col("__time").isNull().alias("__whole"))
             by.append(fn.col("__window"))
             values = values or [fn.count(fn.lit(1)).alias("__rows")]
         else:

@@ -20,7 +20,7 @@ from tests.stream.differential.queries import Case
 from tests.stream.differential.run import CASES_A_DATASET, Laboratory
 
 FIRST = int(os.environ.get("PGSTREAM_SEED", "1")) * 1000
-BLOCKS = int(os.environ.get("PGSTREAM_BLOCKS", "2"))
+BLOCKS = int(os.environ.get("PGSTREAM_BLOCKS", "4"))
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
