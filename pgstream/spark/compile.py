@@ -202,7 +202,9 @@ class Compiler:
         b = self.side(right, node.right_key, node.right_alias, "r")
         interval = f"INTERVAL {node.within_ms} MILLISECONDS"
         near = f"`__rtime` >= `__ltime` - {interval} AND `__rtime` <= `__ltime` + {interval}"
-        on = fn.expr(f"`__lkey` = `__rkey` AND {near}")
+        # Spark looks keys up by their bytes, so NULL would meet NULL; for inner and left joins its optimizer sees to it.
+        keyed = "`__lkey` IS NOT NULL AND `__rkey` IS NOT NULL AND " if node.how == "full" else ""
+        on = fn.expr(f"`__lkey` = `__rkey` AND {keyed}{near}")
         joined = attempt(lambda: a.join(b, on, node.how), None, [node.left_key])
         names = [fn.col(quote_spark(c)) for c in joined.columns if c not in ("__lkey", "__rkey", "__ltime", "__rtime")]
         return Step(joined.select(*names, fn.greatest("__ltime", "__rtime").alias("__time")), stateful=True)

@@ -161,11 +161,18 @@ class Maker:
     def key(self, column: str) -> Any:
         return {"k": self.r.choice("klmnp"), "g": self.r.choice("abcd"), "v": self.r.randint(1, 3)}[column]
 
+    def whole(self, relation: str, name: str) -> dict[str, Any]:
+        """A row without NULLs: one whose key is NULL waits for nobody, so it would come out of a FULL JOIN."""
+        out: dict[str, Any] = {}
+        while len(out) < len(COLUMNS[relation].keys() - {"id", "k", "ts"}):
+            out |= {c: v for c, v in self.row(relation).items() if v is not None}
+        return out | {"k": name, "g": name}
+
     def end(self, relation: Relation, clock: int) -> None:
         """One record moves event time so far on that nothing waits any more, but for itself."""
         name = f"end of {relation.name}"
-        key = {k: 0 if k == "v" else name for k in relation.key} if relation.key else {"k": name}
-        last = self.record(relation, key, clock + LAST_MS, 0, delete=bool(relation.key), last=True)
+        row = {k: 0 if k == "v" else name for k in relation.key} if relation.key else self.whole(relation.name, name)
+        last = self.record(relation, row, clock + LAST_MS, 0, delete=bool(relation.key), last=True)
         relation.batches.append([last])
 
 

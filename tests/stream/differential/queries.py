@@ -302,12 +302,14 @@ class Queries:
     def interval(self, waits: bool = False) -> Rows:
         """Two streams by key and time apart. ``waits``: what is above waits for the watermark.
 
-        A relation's last row may meet itself where both sides read it; one that meets nothing comes out never.
+        A relation's last row may meet itself where both sides read it; one that meets nothing comes out never. Of a
+        FULL JOIN it comes out at once when its key is NULL, which that of a bare relation is not.
         """
         how, apart = self.r.choice(["", "INNER ", "LEFT ", "FULL "]), self.r.choice([1, 3, 10])
         inner = how in ("", "INNER ")
         while True:
-            a, b = (self.stream("early" if inner and not waits else "ok") for _ in range(2))
+            depth = 2 if how == "FULL " else 0
+            a, b = (self.stream("early" if inner and not waits else "ok", depth) for _ in range(2))
             alike = {c.type for c in a.columns} & {c.type for c in b.columns} & {"str", "int"}
             if alike and (inner or not _read(a) & _read(b)):
                 break

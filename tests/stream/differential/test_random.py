@@ -50,6 +50,14 @@ def test_a_topic_is_one_source(sources: int, ours: str, pg: str, laboratory: Lab
     assert laboratory.readings == sources
 
 
+@pytest.mark.parametrize("how", ["", "LEFT", "FULL"])
+def test_null_meets_no_null_in_an_interval_join(how: str, laboratory: Laboratory) -> None:
+    ours = f"SELECT x.g AS o, q.id AS a, q.g AS b FROM q {how} JOIN s x WITHIN 3 SECONDS ON q.k = x.g"
+    pg = f"SELECT x.g, q.id, q.g FROM q_ok q {how} JOIN s_ok x ON q.k = x.g AND abs(q.__time - x.__time) <= 3000"
+    outcome = laboratory.run("1079", Case("", "view", ours, pg))
+    assert not outcome.wrong and not outcome.refused, outcome
+
+
 @pytest.mark.parametrize("block", range(FIRST, FIRST + BLOCKS * CASES_A_DATASET, CASES_A_DATASET))
 def test_results_are_those_of_the_whole(block: int, laboratory: Laboratory) -> None:
     with ThreadPoolExecutor(3) as threads:
