@@ -194,13 +194,16 @@ def test_protocol_versions_are_negotiated(door, asked, agreed):
     raw.socket.close()
 
 
-@pytest.mark.parametrize(
-    "bytes_",
-    [b"\0\0\0\1", b"\x7f\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n", struct.pack(">II", 8, 0x00020000)],
-)
-def test_bad_start(door, bytes_):
+@pytest.mark.parametrize("bytes_", [b"\0\0\0\1", b"\x7f\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"])
+def test_what_is_no_start_up_packet_gets_no_answer(door, bytes_):
     raw = Raw(door)
     raw.socket.sendall(bytes_)
+    assert raw.closes() == b""
+
+
+def test_an_old_protocol_is_refused(door):
+    raw = Raw(door)
+    raw.socket.sendall(struct.pack(">II", 8, 0x00020000))
     answer = raw.closes()
     assert answer[:1] == b"E" and (b"C08P01" in answer or b"C0A000" in answer)
 
