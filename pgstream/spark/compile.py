@@ -202,7 +202,7 @@ class Compiler:
         b = self.side(right, node.right_key, node.right_alias, "r")
         interval = f"INTERVAL {node.within_ms} MILLISECONDS"
         near = f"`__rtime` >= `__ltime` - {interval} AND `__rtime` <= `__ltime` + {interval}"
-        # Spark looks keys up by their bytes, so NULL would meet NULL; for inner and left joins its optimizer sees to it.
+        # Spark looks keys up by their bytes: NULL would meet NULL. Its optimizer sees to inner and left joins.
         keyed = "`__lkey` IS NOT NULL AND `__rkey` IS NOT NULL AND " if node.how == "full" else ""
         on = fn.expr(f"`__lkey` = `__rkey` AND {keyed}{near}")
         joined = attempt(lambda: a.join(b, on, node.how), None, [node.left_key])
