@@ -54,10 +54,19 @@ def test_ddl_in_a_transaction_warns(server: Server) -> None:
     heard: list[str] = []
     with psycopg.connect(server.url) as c:
         c.add_notice_handler(lambda d: heard.append(f"{d.severity}: {d.message_primary}"))
+        c.execute("SELECT 1")
+        c.execute("CREATE SECRET in_transaction WITH ('type' = GENERIC_SECRET, 'secret_string' = 'x')")
+        c.rollback()
+        c.execute("DROP SECRET in_transaction")
+    assert any(h.startswith("WARNING") for h in heard)
+
+
+def test_a_schema_is_rolled_back(server: Server) -> None:
+    with psycopg.connect(server.url) as c:
         c.execute("CREATE SCHEMA in_transaction")
         c.rollback()
-        c.execute("DROP SCHEMA in_transaction")
-    assert any(h.startswith("WARNING") for h in heard)
+        with pytest.raises(psycopg.errors.InvalidSchemaName):
+            c.execute("DROP SCHEMA in_transaction")
 
 
 def test_a_failed_transaction_refuses_ours(server: Server) -> None:
