@@ -157,10 +157,19 @@ class Inbound:
         client = self._client
         if client.path.stale or client.cursors.doubtful:
             return False
-        if kind == QUERY and client.flight.open:
-            return False
+        listener = client.listener
+        snapshot = listener.catalog.snapshot
+        if kind == QUERY:
+            # The text alone: clients of the simple protocol write their values into it, so no two are alike.
+            return not client.flight.open and listener.language.is_postgres(data[pos + 5 : after - 1], snapshot)
+        message = bytes(data[pos:after])
+        if listener.settled.has(message, snapshot):
+            return True
         begin, end = _text(kind, data, pos, after)
-        return client.listener.language.is_postgres(data[begin:end], client.listener.catalog.snapshot)
+        found = listener.language.is_postgres(data[begin:end], snapshot)
+        if found:
+            listener.settled.add(message, snapshot)
+        return found
 
     def _system_names(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bytes | bytearray | None:
         """The data with PostgreSQL's names of system tables in a text; None: the database has no copy of them yet."""

@@ -28,6 +28,7 @@ from pgstream.server.refusals import Refusals
 from pgstream.server.reuse import Backends
 from pgstream.server.seats import Seats
 from pgstream.server.session import ClientSession
+from pgstream.server.settled import Settled
 from pgstream.server.tls import open_tls
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Listener:
         self.admitted: set[ClientSession] = set()
         self.keys: CancelKeys[ClientSession] = CancelKeys()
         self.refusals = Refusals()
+        self.settled = Settled()
         self.seats, self.room = Seats(), config.max_connections
         self.cancel_elsewhere: Callable[[int, bytes], Awaitable[bool]] = _nowhere
         self.ready = self.ending = False

@@ -18,6 +18,7 @@ from pgstream.server.flight import Flight
 from pgstream.server.inbound import Inbound
 from pgstream.server.language import Language
 from pgstream.server.search_path import SearchPath
+from pgstream.server.settled import Settled
 from pgstream.statements.base import Session
 
 
@@ -44,7 +45,10 @@ class Client:
         self.flight = Flight()
         self.extended = SimpleNamespace(prepared={}, portals={}, takes_name=lambda name: False)
         self.listener = SimpleNamespace(
-            language=Language.ours(), snapshot=Snapshot(), catalog=SimpleNamespace(snapshot=Snapshot())
+            language=Language.ours(),
+            snapshot=Snapshot(),
+            catalog=SimpleNamespace(snapshot=Snapshot()),
+            settled=Settled(),
         )
         self.context, self.path = Session("alice", "main"), SearchPath({})
         self.cursors = SimpleNamespace(doubtful=False)
