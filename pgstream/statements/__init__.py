@@ -68,8 +68,13 @@ from pgstream.statements.invitations import (
 )
 from pgstream.statements.organizations import ListOrganizations, UseOrganization
 from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy, ListPolicies
-from pgstream.statements.queries import DescribeQuery, ListQueries, RestartQuery, TerminateQuery
-from pgstream.statements.query_details import DescribeQueryEvents, DescribeQueryMetrics, DescribeQueryState
+from pgstream.statements.queries import ListQueries, RestartQuery, TerminateQuery
+from pgstream.statements.query_details import (
+    DescribeQuery,
+    DescribeQueryEvents,
+    DescribeQueryMetrics,
+    DescribeQueryState,
+)
 from pgstream.statements.regions import ListRegions
 from pgstream.statements.relations import (
     DescribeChangelog,

@@ -1,19 +1,18 @@
-"""Everything about queries that exist: LIST, DESCRIBE, TERMINATE, RESTART.
+"""Queries that exist: LIST, TERMINATE, RESTART.
 
-Owns: the grammar and the answers. ``create_as.py`` and ``insert.py`` start queries.
+Owns: the grammar and the answers. ``create_as.py`` and ``insert.py`` start queries, ``query_details.py`` describes one.
 Must not know: how a query runs (``engine``).
-Manual: "LIST QUERIES", "DESCRIBE QUERY", "TERMINATE QUERY", "RESTART QUERY".
+Manual: "LIST QUERIES", "TERMINATE QUERY", "RESTART QUERY".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog import rights
-from pgstream.catalog.records import QueryRecord
 from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
@@ -62,54 +61,6 @@ class ListQueries(Statement):
             for q in found
         ]
         return listing(self.columns, lines)
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeQuery(Statement):
-    """DESCRIBE QUERY { query_id | query_name[:query_version] };
-
-    What there is to know of a query, as properties and values: states and error, statement, sources and sink, rows in
-    and out, lag of every source, state size, watermark.
-    """
-
-    words: ClassVar = ("DESCRIBE", "QUERY")
-    columns: ClassVar = (Column("Property"), Column("Value"))
-
-    ref: str
-    at: int
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        c.expect(*cls.words)
-        at = c.at
-        ref = c.query_ref()
-        c.end()
-        return cls(ref, at)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need(access.SEES, "query", Name(self.ref, self.at)),)
-
-    async def execute(self, ctx: Context) -> Result:
-        query = await ctx.catalog.query(self.ref, at=self.at)
-        # The engine knows the newest batch; the catalogue has it a little later, and when the query runs elsewhere.
-        progress = ctx.engine.progress(query.id) or query.progress
-        return listing(self.columns, list(_properties(query, progress)))
-
-
-def _properties(q: QueryRecord, p: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
-    yield from (("id", q.id), ("name", q.name), ("version", q.version), ("kind", q.kind))
-    yield from (("state", q.actual), ("intended state", q.intended))
-    yield "error" if q.actual == "errored" else "message", q.message or None
-    yield from (("sql", q.sql), ("owner", q.owner), ("sources", ", ".join(q.sources)), ("sink", q.sink))
-    yield "compute pool", q.pool
-    yield from (("attempts", q.attempt), ("created at", q.created_at), ("updated at", q.updated_at))
-    names = ("batch", "rows_in", "rows_out", "rows_per_s", "late_rows", "bad_records", "batch_ms", "state_rows",
-             "state_bytes", "watermark")  # fmt: skip
-    yield from ((name.replace("_", " "), p.get(name)) for name in names if name in p)
-    sources = p.get("sources")
-    for relation, facts in sources.items() if isinstance(sources, Mapping) else ():
-        if isinstance(facts, Mapping):
-            yield from ((f"{fact.replace('_', ' ')} of {relation}", value) for fact, value in facts.items())
 
 
 @dataclass(frozen=True, slots=True)

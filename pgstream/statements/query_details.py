@@ -1,8 +1,8 @@
-"""What is known of one query beyond its row: DESCRIBE QUERY STATE, METRICS and EVENTS.
+"""What is known of one query: DESCRIBE QUERY, and its STATE, METRICS and EVENTS.
 
 Owns: the grammar and the columns. Of METRICS and EVENTS the manual has only the names; their columns are ours.
-Must not know: how a query runs (``engine``), what the worker measures. ``queries.py`` has DESCRIBE QUERY.
-Manual: "DESCRIBE QUERY STATE", "DESCRIBE QUERY METRICS", "DESCRIBE QUERY EVENTS".
+Must not know: how a query runs (``engine``), what the worker measures.
+Manual: "DESCRIBE QUERY", "DESCRIBE QUERY STATE", "DESCRIBE QUERY METRICS", "DESCRIBE QUERY EVENTS".
 """
 
 from __future__ import annotations
@@ -49,6 +49,25 @@ class _OfQuery(Statement):
         raise NotImplementedError
 
 
+def _progress(ctx: Context, query: QueryRecord) -> Facts:
+    """The engine knows the newest batch; the catalogue has it a little later, and when the query runs elsewhere."""
+    return ctx.engine.progress(query.id) or query.progress
+
+
+class DescribeQuery(_OfQuery):
+    """DESCRIBE QUERY { query_id | query_name[:query_version] };
+
+    What there is to know of a query, as properties and values: states and error, statement, sources and sink, rows in
+    and out, lag of every source, state size, watermark.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("DESCRIBE", "QUERY")
+    columns: ClassVar[tuple[Column, ...]] = (Column("Property"), Column("Value"))
+
+    async def lines(self, ctx: Context, query: QueryRecord) -> list[tuple[Any, ...]]:
+        return list(_properties(query, _progress(ctx, query)))
+
+
 class DescribeQueryState(_OfQuery):
     """DESCRIBE QUERY STATE { query_id | query_name[:query_version] };
 
@@ -86,8 +105,7 @@ class DescribeQueryMetrics(_OfQuery):
     )  # fmt: skip
 
     async def lines(self, ctx: Context, query: QueryRecord) -> list[tuple[Any, ...]]:
-        # The engine knows the newest batch; the catalogue has it a little later, and when the query runs elsewhere.
-        return list(_metrics(ctx.engine.progress(query.id) or query.progress))
+        return list(_metrics(_progress(ctx, query)))
 
 
 class DescribeQueryEvents(_OfQuery):
@@ -120,6 +138,20 @@ _SHOWN = {"at": "measured_at", "rows_per_s": "rows_per_second"}
 def _sources(progress: Facts) -> Mapping[str, Facts]:
     found = progress.get("sources")
     return found if isinstance(found, Mapping) else {}
+
+
+def _properties(q: QueryRecord, p: Facts) -> Iterator[tuple[str, Any]]:
+    yield from (("id", q.id), ("name", q.name), ("version", q.version), ("kind", q.kind))
+    yield from (("state", q.actual), ("intended state", q.intended))
+    yield "error" if q.actual == "errored" else "message", q.message or None
+    yield from (("sql", q.sql), ("owner", q.owner), ("sources", ", ".join(q.sources)), ("sink", q.sink))
+    yield "compute pool", q.pool
+    yield from (("attempts", q.attempt), ("created at", q.created_at), ("updated at", q.updated_at))
+    names = ("batch", "rows_in", "rows_out", "rows_per_s", "late_rows", "bad_records", "batch_ms", "state_rows",
+             "state_bytes", "watermark")  # fmt: skip
+    yield from ((name.replace("_", " "), p.get(name)) for name in names if name in p)
+    for relation, facts in _sources(p).items():
+        yield from ((f"{fact.replace('_', ' ')} of {relation}", value) for fact, value in facts.items())
 
 
 def _metrics(p: Facts) -> Iterator[tuple[Any, ...]]:
