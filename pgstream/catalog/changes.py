@@ -111,7 +111,7 @@ KEPT_S = 86400
 """How long the log goes back. A server that has not read for half of it reads everything."""
 _FORGET = text(f"DELETE FROM changes WHERE at < now() - interval '{KEPT_S} seconds'")
 FORGET_EVERY = 1000
-"""Readings between two clearings of the log."""
+"""Changes by this server between two clearings of the log."""
 
 
 class Reader:
@@ -120,7 +120,7 @@ class Reader:
     def __init__(self) -> None:
         self._seen: str | None = None
         self._at = 0.0
-        self._readings = 0
+        self._changes = 0
 
     async def read(self, session: AsyncSession) -> Delta:
         """What is new since the last reading; everything the first time. All of it is of one moment."""
@@ -134,6 +134,8 @@ class Reader:
             moment, log = (await session.execute(_SINCE, {"seen": self._seen})).one()
             changed = {}
             for of, key in log or ():
+                if of not in TABLES:  # a newer server's on the same catalogue
+                    continue
                 keys = changed.setdefault(of, set())
                 if keys is not None:
                     keys.add(tuple(key))
@@ -145,6 +147,6 @@ class Reader:
 
     async def forget(self, session: AsyncSession) -> None:
         """Clear what no server needs any more from the log, now and then."""
-        if self._readings % FORGET_EVERY == 0:
+        if self._changes % FORGET_EVERY == 0:
             await session.execute(_FORGET)
-        self._readings += 1
+        self._changes += 1

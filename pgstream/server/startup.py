@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 MINOR = 2
 """The newest minor version of protocol 3 that we speak: 3.2 knows longer cancel keys."""
 TLS_HANDSHAKE = b"\x16"
-MAINTENANCE = "postgres"
 NAME_BYTES = 63
+"""What PostgreSQL keeps of a name."""
+MAINTENANCE = "postgres"
 """The database that tools connect to when none is named: psql -l, createdb, pgAdmin. It holds nothing of ours."""
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 

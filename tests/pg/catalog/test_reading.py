@@ -132,6 +132,13 @@ async def test_only_what_changed_is_read(catalog: Catalog) -> None:
     assert len(told) == 4, "nothing new, nothing told"
 
 
+async def test_what_a_newer_server_logs_is_passed_over(catalog: Catalog, postgres) -> None:
+    with psycopg.connect(postgres.url("pgstream_control"), autocommit=True) as control:
+        control.execute("INSERT INTO changes (of, key) VALUES ('of_a_later_version', '{a}')")
+    await catalog.create_relation(stream())
+    assert ("main", "public", "pageviews") in catalog.snapshot.relations
+
+
 async def test_the_log_does_not_grow_for_ever(catalog: Catalog, postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgstream.catalog.changes.FORGET_EVERY", 1)
     with psycopg.connect(postgres.url("pgstream_control"), autocommit=True) as control:
