@@ -21,7 +21,7 @@ from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.database_options import DatabaseOptions
-from pgstream.statements.heading import expect
+from pgstream.statements.shapes import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class DropDatabase(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class ListDatabases(Statement):
+class ListDatabases(Words):
     """LIST DATABASES;
 
     The databases, one a row. Is Default marks the user's default (SET DEFAULT), or without one the
@@ -127,12 +127,6 @@ class ListDatabases(Statement):
         Column("Name"), Column("Is Default", types.BOOLEAN), Column("Owner"),
         Column("Created At", types.TIMESTAMP_LTZ), Column("Path"),
     )  # fmt: skip
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
 
     async def execute(self, ctx: Context) -> Result:
         found = sorted(ctx.snapshot.databases.values(), key=lambda d: d.name)

@@ -26,8 +26,8 @@ from pgstream.statements import places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
-from pgstream.statements.heading import expect
 from pgstream.statements.roles import KEPT, known, user
+from pgstream.statements.shapes import Words
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 OPTIONS = OptionTable(
@@ -200,7 +200,7 @@ def _organization(ctx: Context, record: ObjectRecord) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ListMyInvitations(Statement):
+class ListMyInvitations(Words):
     """LIST MY INVITATIONS;
 
     The invitations to you that you have not answered yet.
@@ -210,19 +210,13 @@ class ListMyInvitations(Statement):
     free: ClassVar = "it shows the user's own"
     columns: ClassVar = (Column("ID"), Column("Org Name"), Column("Invited By"))
 
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
-
     async def execute(self, ctx: Context) -> Result:
         mine = [i for i in places.objects(ctx, "invitation") if i.options["email"] == ctx.session.user]
         return listing(self.columns, [(i.name, _organization(ctx, i), i.created_by) for i in mine])
 
 
 @dataclass(frozen=True, slots=True)
-class ListPendingInvitations(Statement):
+class ListPendingInvitations(Words):
     """LIST PENDING INVITATIONS;
 
     The organization's invitations that are not answered yet, oldest first. It needs MANAGE_MEMBERS.
@@ -233,12 +227,6 @@ class ListPendingInvitations(Statement):
         Column("ID"), Column("Org Name"), Column("Email Address"), Column("Invited By"), Column("User Roles"),
         Column("Default Role"), Column("Created At", types.TIMESTAMP_LTZ), Column("Updated At", types.TIMESTAMP_LTZ),
     )  # fmt: skip
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
 
     def needs(self, ctx: Context) -> Iterable[Need]:
         return (Need(MEMBERS),)

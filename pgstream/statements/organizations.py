@@ -16,7 +16,7 @@ from pgstream.sql.cursor import Cursor
 from pgstream.statements import defaults
 from pgstream.statements.answers import CONTEXT_ROW, listing
 from pgstream.statements.base import Column, Context, Result, Statement
-from pgstream.statements.heading import expect
+from pgstream.statements.shapes import Words
 
 _COLUMNS = (
     Column("ID"), Column("Name"), Column("Is Current", types.BOOLEAN), Column("Is Default", types.BOOLEAN),
@@ -32,7 +32,7 @@ def _line(ctx: Context, o: ObjectRecord) -> Sequence[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class ListOrganizations(Statement):
+class ListOrganizations(Words):
     """LIST ORGANIZATIONS;
 
     The organizations of the user, one a row.
@@ -41,12 +41,6 @@ class ListOrganizations(Statement):
     words: ClassVar = ("LIST", "ORGANIZATIONS")
     free: ClassVar[str] = "it shows the user's own"
     columns: ClassVar = _COLUMNS
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
 
     async def execute(self, ctx: Context) -> Result:
         return listing(self.columns, [_line(ctx, o) for o in ctx.catalog.snapshot.of_kind("", "organization")])

@@ -6,16 +6,15 @@ Manual: "LIST REGIONS" (older). There is one region: the machine that the server
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pgstream.sql.cursor import Cursor
 from pgstream.statements.answers import listing
-from pgstream.statements.base import Column, Context, Result, Statement
-from pgstream.statements.heading import expect
+from pgstream.statements.base import Column, Context, Result
+from pgstream.statements.shapes import Words
 
 
 @dataclass(frozen=True, slots=True)
-class ListRegions(Statement):
+class ListRegions(Words):
     """LIST REGIONS;
 
     The one region of this server. ``access_region`` is accepted in statements and changes nothing.
@@ -24,12 +23,6 @@ class ListRegions(Statement):
     words: ClassVar = ("LIST", "REGIONS")
     free: ClassVar = "there is one, and everybody knows it"
     columns: ClassVar = (Column("Name"), Column("Cloud"), Column("Region"))
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
 
     async def execute(self, ctx: Context) -> Result:
         return listing(self.columns, [("local", "local", "local")])

@@ -23,7 +23,7 @@ from pgstream.statements import access
 from pgstream.statements.access import Need
 from pgstream.statements.answers import CONTEXT_ROW, ddl, done, exists, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
-from pgstream.statements.heading import expect
+from pgstream.statements.shapes import Words
 
 GRANT_ROW = (Column("Type"), Column("Command"), Column("Summary"))
 KEPT = frozenset({"none", "current_user", "session_user", "current_role", "user", "pgstream_worker"})
@@ -144,7 +144,7 @@ class DropRole(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class ListRoles(Statement):
+class ListRoles(Words):
     """LIST ROLES;
 
     The roles that you may work in, own, or have USAGE on; with MANAGE_MEMBERS, all. Current marks the session's.
@@ -156,12 +156,6 @@ class ListRoles(Statement):
         Column("Name"), Column("Current", types.BOOLEAN), Column("Created at", types.TIMESTAMP_LTZ), Column("Owner"),
     )  # fmt: skip
 
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
-
     async def execute(self, ctx: Context) -> Result:
         session, seen = ctx.session, ctx.snapshot
         found = {r.name: r for r in seen.of_kind(DEFAULT_ORGANIZATION, "role")}
@@ -172,7 +166,7 @@ class ListRoles(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class ListUserRoles(Statement):
+class ListUserRoles(Words):
     """LIST USER ROLES;
 
     The roles that you may work in. Is Inherited marks those that come with another role.
@@ -184,12 +178,6 @@ class ListUserRoles(Statement):
         Column("Name"), Column("Is Current", types.BOOLEAN), Column("Is Default", types.BOOLEAN),
         Column("Is Inherited", types.BOOLEAN),
     )  # fmt: skip
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
 
     async def execute(self, ctx: Context) -> Result:
         session, snapshot = ctx.session, ctx.catalog.snapshot

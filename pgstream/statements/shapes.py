@@ -28,6 +28,16 @@ MASK = "********"
 NOTHING = OptionTable("an object", ())
 
 
+class Words(Statement):
+    """A statement of its words and nothing else."""
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        expect(c, *cls.words)
+        c.end()
+        return cls()
+
+
 class OfKind(Statement):
     """A statement about objects of one kind; its words come from the kind's."""
 
@@ -210,17 +220,11 @@ class Drop(OfKind):
 
 
 @dataclass(frozen=True, slots=True)
-class List(OfKind):
+class List(OfKind, Words):
     """LIST kinds"""
 
     verb: ClassVar[str] = "LIST"
     free: ClassVar[str] = "it shows what the role sees"
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
 
     async def execute(self, ctx: Context) -> Result:
         return listing(self.columns, await self.lines(ctx))

@@ -20,13 +20,13 @@ from pgstream.sql.cursor import Cursor
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
-from pgstream.statements.heading import expect
 from pgstream.statements.roles import known_user, user
+from pgstream.statements.shapes import Words
 from pgstream.wire.scram import Verifier
 
 
 @dataclass(frozen=True, slots=True)
-class ListUsers(Statement):
+class ListUsers(Words):
     """LIST USERS;
 
     The members of the organization: with MANAGE_MEMBERS all, without it yourself. Who was invited and has not accepted
@@ -39,12 +39,6 @@ class ListUsers(Statement):
         Column("Given Name"), Column("Family Name"), Column("Is Current", types.BOOLEAN), Column("Email"),
         Column("Locale"),
     )  # fmt: skip
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        c.end()
-        return cls()
 
     async def execute(self, ctx: Context) -> Result:
         snapshot = ctx.catalog.snapshot
