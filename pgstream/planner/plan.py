@@ -378,9 +378,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(msgspec.structs.replace(self, version=VERSION))
 
 
+# Made here, once: msgspec learns a type when it first meets it, and threads that meet it at once crash the process.
+_plans = msgspec.json.Decoder(Plan)
+
+
 def load(data: bytes | str) -> Plan:
     """Read a plan; a plan of a newer version raises ValueError."""
-    plan = msgspec.json.decode(data, type=Plan)
+    plan = _plans.decode(data)
     if plan.version > VERSION:
         raise ValueError(f"plan version {plan.version} is newer than {VERSION}")
     return msgspec.structs.replace(plan, apart=plan.apart or plan.version < 3, version=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -117,9 +118,10 @@ def test_killed_worker_resumes_exactly(
     kafka.produce(topic, rows)
     ids = [str(uuid.uuid4()) for _ in plans]
     done = 0
-    with (workspace / "killed.log").open("ab") as log:
+    with (workspace / "killed.log").open("ab") as log, contextlib.ExitStack() as undo:
         for attempt in range(1, 5):
             w = WorkerProcess(worker_settings, log)
+            undo.callback(w.kill)
             w.wait(ch.Ready, 120)
             for query, plan in zip(ids, plans, strict=True):
                 w.start(plan, env, query, attempt)
@@ -134,7 +136,6 @@ def test_killed_worker_resumes_exactly(
             assert sorted(json.loads(v)["id"] for _, v, _ in got) == list(range(total))
             assert len(env.rows(view)) == keys
             assert sum(r[2] for r in env.rows(view)) == total * (total - 1) // 2
-            w.kill()
 
 
 def reached(env: Environment, view: str, total: int) -> bool:

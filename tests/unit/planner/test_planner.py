@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -105,6 +107,26 @@ def test_plans_of_earlier_versions_can_be_read(line: str) -> None:
 def test_plans_of_later_versions_are_refused() -> None:
     with pytest.raises(ValueError, match="newer"):
         load('{"root":{"type":"union","inputs":[]},"sink":{"type":"result"},"version":99}')
+
+
+FIRST_READ = """
+import sys, threading
+from pgstream.planner.plan import load
+sys.setswitchinterval(1e-6)
+barrier = threading.Barrier(8)
+def read():
+    barrier.wait()
+    load('{"root":{"type":"union","inputs":[]},"sink":{"type":"result"}}')
+threads = [threading.Thread(target=read) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+
+
+def test_the_first_plans_are_read_by_several_threads() -> None:
+    """A worker that starts two queries at once read half-known types, and crashed."""
+    readers = [subprocess.Popen([sys.executable, "-c", FIRST_READ]) for _ in range(4)]
+    assert [reader.wait(60) for reader in readers] == [0] * 4
 
 
 def test_relations_and_stores_are_listed_once() -> None:
