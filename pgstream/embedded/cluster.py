@@ -1,6 +1,6 @@
 """The embedded PostgreSQL cluster: made once, started, taken over, stopped.
 
-Owns: initdb, the postmaster's settings and process, and what a killed server left running.
+Owns: initdb, the postmaster's settings and process, its return when it dies, and what a killed server left running.
 Must not know: databases, roles, the catalogue. ``postgres.open_postgres`` is its only user.
 Start reading at ``Cluster.start``.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import math
 import os
 import shutil
 import signal
@@ -30,6 +31,7 @@ log = structlog.get_logger(__name__)
 SUPERUSER = "pgstream"
 MAJOR = "16"
 _START_S, _FAST_S, _IMMEDIATE_S = 300.0, 30.0, 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _LOG_LIMIT = 16 * 1024 * 1024
 # Somebody took the port between our look and the postmaster's bind; or backends of a killed postmaster still end.
 _TRY_AGAIN = ("could not create any TCP/IP sockets", "pre-existing shared memory block")
@@ -60,6 +62,7 @@ class Cluster:
         self._bin = binaries()
         self._log = data_dir.path / "postgres.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._user = User()
 
     @property
@@ -71,7 +74,10 @@ class Cluster:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Have a postmaster of ours accept connections. Errors: ConfigurationError with the log's last words."""
+        """Have a postmaster of ours accept connections, and keep it so until ``stop``.
+
+        Errors: ConfigurationError with the log's last words.
+        """
         self._user = unprivileged(self.folder, self._bin / "postgres")
         self._user.own(self.sockets)
         if not (self.folder / "PG_VERSION").exists():
@@ -81,8 +87,10 @@ class Cluster:
         write_access(self.folder, self._user, SUPERUSER, self._without_password)
         self._rotate_log()
         for tries in range(20):
+            self.port = free_port()
             words = await self._start_once()
             if words is None:
+                self._keeper = asyncio.create_task(self._keep())
                 return
             if not any(known in words for known in _TRY_AGAIN):
                 break
@@ -100,6 +108,9 @@ class Cluster:
 
     async def stop(self) -> None:
         """Stop: what runs is aborted, what is committed is kept. May be called twice."""
+        if self._keeper is not None and not self._keeper.done():
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
         process, self._process = self._process, None
         if process is None:
             return
@@ -110,6 +121,17 @@ class Cluster:
                     break
                 log.warning("postgres is slow to stop", pid=process.pid, signal=order.name)
         log.debug("postgres stopped", pid=process.pid)
+
+    async def _keep(self) -> None:
+        """A postmaster that ends by itself, or is killed, is started again on the port that everybody knows."""
+        while self._process is not None:
+            await ended(self._process, math.inf, every_s=_FIRST_PAUSE_S)
+            log.error("postgres ended and is started again", pid=self._process.pid, code=self._process.returncode)
+            pause = _FIRST_PAUSE_S
+            while (words := await self._start_once()) is not None:
+                log.error("postgres did not start", words=words, retry_in_s=pause)
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_PAUSE_S, 2 * pause)
 
     async def _make(self) -> None:
         if self.folder.exists() and any(self.folder.iterdir()):
@@ -201,8 +223,7 @@ class Cluster:
         )
 
     async def _start_once(self) -> str | None:
-        """Start the postmaster; None when it accepts connections, else its last words."""
-        self.port = free_port()
+        """Start the postmaster on ``port``; None when it accepts connections, else its last words."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": self.port,
@@ -227,8 +248,8 @@ class Cluster:
         with os.fdopen(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
             start = output.seek(0, os.SEEK_END)
             process = spawn(argv, user=self._user, death_signal=signal.SIGINT, environ=_environ(), output=output)
+        self._process = process
         if await self._ready(process):
-            self._process = process
             log.debug("postgres started", pid=process.pid, port=self.port, sockets=str(self.sockets))
             return None
         with self._log.open("rb") as written:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -164,6 +166,47 @@ def test_postgres_connections_die(server: Server, kafka: Kafka, db: psycopg.Conn
     for query in queries:
         assert facts(db, query)["state"] in ("running", "starting")
         db.execute(f"TERMINATE QUERY {query}".encode())
+
+
+@pytest.mark.stream
+@pytest.mark.timeout(240)
+def test_postgres_is_killed(server: Server, kafka: Kafka) -> None:
+    """kill -9 of the postmaster: the server has it back, clients connect again, queries go on where they were."""
+    kafka.topic("pgkill", 2)
+    with server.connect() as db:
+        queries = run(db, f"""
+            CREATE STORE pgkill WITH ('type' = KAFKA, 'uris' = '{kafka.bootstrap}', 'tls.disabled' = TRUE,
+              'kafka.sasl.hash_function' = NONE);
+            CREATE STREAM pgkill_in (id BIGINT, k BIGINT)
+              WITH ('store' = pgkill, 'topic' = 'pgkill', 'value.format' = 'json', 'starting.position' = 'earliest');
+            CREATE MATERIALIZED VIEW pgkill_all AS SELECT id FROM pgkill_in;
+            CREATE MATERIALIZED VIEW pgkill_keys AS SELECT k, count(*) AS n FROM pgkill_in GROUP BY k;
+        """)  # fmt: skip
+        produce(kafka, "pgkill", 0, 1000)
+        within(60, lambda: db.execute("SELECT count(*) FROM pgkill_all").fetchone() == (1000,))
+        os.kill(postmaster(server), signal.SIGKILL)
+        within(20, lambda: is_lost(db))
+    produce(kafka, "pgkill", 1000, 2000)
+    with within(60, lambda: server.connect()) as db:
+        within(
+            120, lambda: db.execute("SELECT count(*), count(DISTINCT id) FROM pgkill_all").fetchone() == (2000, 2000)
+        )
+        within(60, lambda: db.execute("SELECT sum(n) FROM pgkill_keys").fetchone() == (2000,))
+        db.execute("CREATE MATERIALIZED VIEW pgkill_more AS SELECT id FROM pgkill_in")
+        within(60, lambda: db.execute("SELECT count(*) FROM pgkill_more").fetchone() == (2000,))
+        for query in queries:
+            within(60, lambda q=query: facts(db, q)["state"] == "running")
+            db.execute(f"TERMINATE QUERY {query}".encode())
+
+
+def is_lost(db: psycopg.Connection[Any]) -> bool:
+    with contextlib.suppress(psycopg.OperationalError):
+        db.execute("SELECT 1")
+    return db.closed
+
+
+def postmaster(server: Server) -> int:
+    return int((server.data_dir / "postgres" / "postmaster.pid").read_text().split("\n")[0])
 
 
 @contextlib.contextmanager

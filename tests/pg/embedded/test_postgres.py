@@ -1,5 +1,6 @@
 """The embedded PostgreSQL: kept between runs, one server at a time, never left behind. And an external one."""
 
+import asyncio
 import os
 import pwd
 import signal
@@ -136,6 +137,31 @@ async def test_data_and_password_are_kept(config: Config) -> None:
     assert second.password == first.password
     assert ask(second.url("postgres"), "SELECT n FROM kept") == 42
     await second.stop()
+
+
+async def test_killed_it_comes_back_where_it_was(postgres: Postgres) -> None:
+    url = postgres.url("postgres")
+    ask(url, "CREATE TABLE kept AS SELECT 42 AS n")
+    for _ in range(2):
+        pid = postgres.postmaster
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while postgres.postmaster == pid or not answers(url):
+            assert time.monotonic() < deadline, "it did not come back"
+            await asyncio.sleep(0.05)
+        assert ask(url, "SELECT n FROM kept") == 42
+    pid = postgres.postmaster
+    assert pid is not None
+    await postgres.stop()
+    assert gone(pid, 5)
+
+
+def answers(url: str) -> bool:
+    try:
+        return bool(ask(url, "SELECT true"))
+    except psycopg.OperationalError:
+        return False
 
 
 async def test_secrets_are_private(config: Config, postgres: Postgres) -> None:
