@@ -215,6 +215,7 @@ class ComputePool:
             case Running():
                 self._queries.running(event)
             case Alive():
+                self._pool.well()
                 self._queries.alive(event)
             case Ended():
                 if stream := self._results.get(event.query):

@@ -31,8 +31,6 @@ from pgstream.errors import NotReady, PgStreamError, UndefinedQuery
 LAUNCH_S = 10.0
 REGAIN = "Grant it again, then RESTART QUERY."
 STOP_S = 15.0
-# A query that ran this long was well: its failure is the first of a new row.
-WELL_AFTER_S = 60.0
 log = structlog.get_logger(__name__)
 
 
@@ -306,6 +304,7 @@ class Queries:
         for run in self._runs.values():
             if run.at_worker:
                 run.at_worker = run.stopping = False
+                run.running_since = None
                 run.gone.set()
                 self._spawn(self._keep_out(run) if run.id == culprit else self._lost(run, why))
 
@@ -338,10 +337,13 @@ class Queries:
         run.settle(fault)
 
     async def _wait(self, run: Run, fault: Fault) -> None:
-        """Try again after a pause that grows with each failure in a row."""
+        """Try again after a pause that grows with each failure in a row.
+
+        A run whose first batch was over begins a new row: what failed before is behind it.
+        """
         loop = asyncio.get_running_loop()
-        well = run.running_since is not None and loop.time() - run.running_since > WELL_AFTER_S
-        run.failures = 1 if well else run.failures + 1
+        run.failures = 1 if run.running_since is not None else run.failures + 1
+        run.running_since = None
         delay = pause(run.failures)
         log.warning("query waits", query_id=run.id, kind=fault.kind, error=fault.message, retry_in_s=delay)
         run.calm()

@@ -21,8 +21,8 @@ from pgstream.engine.process import WorkerProcess
 from pgstream.errors import EngineUnavailable, PgStreamError
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-# A worker that ran this long was well: its death is the first of a new row.
-WELL_AFTER_S = 60.0
+# Exit codes that say: killed from outside, the worker or its JVM. Not what a query did to it.
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 log = structlog.get_logger(__name__)
 
 
@@ -39,8 +39,8 @@ class Listener(Protocol):
 
 
 def pause(failures: int) -> float:
-    """Seconds before the next try after so many failures in a row (1 or more)."""
-    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10))
+    """Seconds before the next try after so many failures in a row."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10)) if failures else 0.0
 
 
 class Pool:
@@ -55,6 +55,7 @@ class Pool:
         self._grace_s = grace_s
         self._process: WorkerProcess | None = None
         self._ready = asyncio.Event()
+        self._well = False
 
     @property
     def is_ready(self) -> bool:
@@ -68,6 +69,10 @@ class Pool:
         except TimeoutError:
             raise EngineUnavailable(why=self.why) from None
 
+    def well(self) -> None:
+        """The worker does what it is there for: its death would be no sign that the next one dies, too."""
+        self._well = True
+
     def send(self, message: Request) -> None:
         """Send to the worker if it is there; its absence is told by ``worker_died``."""
         if self._process is not None:
@@ -78,18 +83,15 @@ class Pool:
         await leftover.end_leftover(self._pid_file)
         failures = 0
         while True:
-            began = asyncio.get_running_loop().time()
-            crashed = False
+            self._well = crashed = False
             try:
-                # Killed from outside says nothing about what it did; the JVM's own end makes the worker end by itself.
-                crashed = await self._one_worker() != -signal.SIGKILL
+                crashed = await self._one_worker() not in KILLED
                 why = "the worker ended unexpectedly and is being restarted"
             except PgStreamError as e:
                 why = e.text
             except OSError as e:
                 why = f"the worker could not be started: {e}"
-            lived = asyncio.get_running_loop().time() - began
-            failures = 1 if lived > WELL_AFTER_S else failures + 1
+            failures = int(crashed) if self._well else failures + 1
             self.why = why
             delay = pause(failures)
             log.error("worker down", pool=self.name, why=why, retry_in_s=delay)

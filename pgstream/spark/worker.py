@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -62,6 +63,7 @@ log = structlog.get_logger(__name__)
 _PREFIX = "pgstream-worker-"
 _POLL_MS = 500
 _JOBS = 8
+KILLED = 128 + signal.SIGKILL
 # Less than the server waits for us (its setting ``shutdown_grace_s``, 5 s).
 SHUTDOWN_GRACE_MS = 3000
 
@@ -259,12 +261,12 @@ class Worker:
         self.die()
 
     def _guard(self) -> None:
-        """The JVM's end is the worker's."""
+        """The JVM's end is the worker's; the exit code says whether it was killed."""
         assert self.process is not None
         code = self.process.wait()
         if not self.dying:
             log.error("the JVM ended", code=code)
-        self.die(1)
+        self.die(KILLED if code in (-signal.SIGKILL, KILLED) else 1)
 
     def die(self, code: int = 0) -> None:
         """End now, JVM included: state and sinks are safe at any moment."""

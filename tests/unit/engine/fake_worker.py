@@ -1,8 +1,9 @@
 """A worker without Spark: speaks the channel, and does what a query's settings say.
 
-``fault``: kind of the fault that ends the query; ``die``: this process kills itself; ``crash``: it ends by itself;
-all only for the first ``times`` attempts. ``slow``: the first batch of the query never ends. ``deaf``: Stop is
-answered only at the second one. Interactive queries count up for ever, within their credit.
+``fault``: kind of the fault that ends the query, at once, ``after_running`` or ``after_a_batch``; ``die``: this process
+kills itself; ``crash``: it ends by itself; all only for the first ``times`` attempts. ``slow``: the first batch of the
+query never ends. ``deaf``: Stop is answered only at the second one. Interactive queries count up for ever, within their
+credit.
 Every request is noted in the file ``FAKE_TRACE``, one JSON line each.
 """
 
@@ -76,8 +77,10 @@ def start(request: Start) -> None:
     hit = request.attempt <= int(settings.get("times", "1000000"))
     if "fault" in settings and hit:
         fault = Fault(settings["fault"], "22000", "no good", hint="Try another.", at=7)
-        if settings.get("after_running"):
+        if settings.get("after_running") or settings.get("after_a_batch"):
             send(Running(request.query, request.attempt))
+        if settings.get("after_a_batch"):
+            send(Alive(request.query, request.attempt))
         send(Ended(request.query, request.attempt, fault))
         return
     if "die" in settings and hit:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pgstream.engine import channel, compute, leftover, pool, results, suspects
+from pgstream.engine import channel, compute, leftover, life, pool, results, suspects
 from pgstream.errors import EngineUnavailable, NotReady, RelayedError
 from pgstream.planner.plan import VERSION
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
@@ -112,7 +112,42 @@ async def test_outside_fault_is_retried_with_pauses(bench: Bench, kind: str) -> 
 
 
 def test_pauses_grow_to_a_limit() -> None:
-    assert [pool.pause(n) for n in (1, 2, 3, 4, 5, 6, 99)] == [1, 2, 4, 8, 16, 30, 30]
+    assert [pool.pause(n) for n in (0, 1, 2, 3, 4, 5, 6, 99)] == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """The failures in a row that each pause of the worker, and of the queries, was for."""
+    asked: dict[str, list[int]] = {"worker": [], "queries": []}
+    for name, module in (("worker", pool), ("queries", life)):
+        monkeypatch.setattr(module, "pause", lambda n, name=name: asked[name].append(n) or 0.01)
+    return asked
+
+
+async def test_pauses_grow_only_as_long_as_nothing_works(bench: Bench, pauses: dict[str, list[int]]) -> None:
+    await bench.engine.start()
+    bad, better = (
+        bench.catalog.add(fault="store", times="4"),
+        bench.catalog.add(fault="store", times="4", after_a_batch="1"),
+    )
+    for id in (bad, better):
+        await bench.engine.launch(id)
+    for id in (bad, better):
+        await until(lambda id=id: bench.catalog.records[id].attempt == 5)
+        await bench.state(id, "running")
+    assert sorted(pauses["queries"]) == [1, 1, 1, 1, 1, 2, 3, 4]
+
+
+async def test_a_worker_that_ran_its_queries_comes_back_at_once(bench: Bench, pauses: dict[str, list[int]]) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add()
+    await bench.engine.launch(id)
+    for _ in range(3):
+        attempt = (await bench.state(id, "running")).attempt
+        os.killpg(bench.worker_pid(), signal.SIGKILL)
+        await until(lambda n=attempt: bench.catalog.records[id].attempt > n)
+    await bench.state(id, "running")
+    assert pauses["worker"] == [0, 0, 0]
 
 
 async def test_killed_worker_comes_back_with_its_queries(bench: Bench) -> None:
