@@ -1,13 +1,15 @@
 """Checkpoints on disk: what a power cut may leave is put right before a query starts.
 
-Owns: finding an empty or zeroed newest file in the offset and commit logs and in the state's changelogs.
-Must not know: what the files mean to Spark. Files that our file manager wrote are never so; those of a checkpoint that
-was copied, or kept on a disk that lied about a sync, may be. Without the newest file Spark repeats that batch, and the
-sinks know which batches they have.
+Owns: finding an empty, zeroed or cut newest file in the logs and in the state's changes, and putting its copy in its
+place; sweeping what a killed worker left half-written. Must not know: what the files mean to Spark. Files that our file
+manager wrote are never so; those on a disk that lied about a sync may be. Where there is no copy (CheckpointFiles.scala
+says of what) the file goes: Spark repeats that batch, and the sinks know which batches they have.
+Start reading at ``repair``.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,7 +18,9 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-_NUMBERED = re.compile(r"(\d+)(?:_[\w-]+)?(?:\.(?:changelog|zip|delta|snapshot))?\Z")
+_NUMBERED = re.compile(r"(\d+)(?:_[\w-]+)?(\.(?:changelog|zip|delta|snapshot))?\Z")
+_COPY = re.compile(r"\.(.+)\.copy\Z")
+_ASIDE = re.compile(r"\..+\.tmp(?:\.copy)?\Z")
 
 
 def local(checkpoint: str) -> Path | None:
@@ -28,23 +32,59 @@ def local(checkpoint: str) -> Path | None:
 
 
 def repair(checkpoint: str) -> list[Path]:
-    """Remove newest log files that hold nothing; what was removed."""
+    """Restore newest files that have lost what they held, or else remove them; those that were touched."""
     root = local(checkpoint)
     if root is None or not root.exists():
         return []
-    removed = []
-    for folder in [root / "offsets", root / "commits", *root.glob("state/*/*"), *root.glob("state/*/*/*")]:
-        newest = _newest(folder) if folder.is_dir() else None
-        if newest is not None and _is_blank(newest):
-            newest.unlink()
-            log.warning("empty checkpoint file removed", file=str(newest.relative_to(root)))
-            removed.append(newest)
-    return removed
+    touched: list[Path] = []
+    for name, _, names in os.walk(root):
+        folder = Path(name)
+        files = [folder / n for n in names]
+        touched += _restored(files) + _removed(files)
+        _sweep(folder)
+    for file in touched:
+        log.warning("damaged checkpoint file repaired", file=str(file.relative_to(root)), restored=file.exists())
+    return touched
 
 
-def _newest(folder: Path) -> Path | None:
-    numbered = [(int(m[1]), f) for f in folder.iterdir() if f.is_file() and (m := _NUMBERED.match(f.name))]
-    return max(numbered)[1] if numbered else None
+def _restored(files: list[Path]) -> list[Path]:
+    """Files that are the beginning of their copy, and then nothing or zeros."""
+    out = []
+    for copy in files:
+        match = None if _ASIDE.match(copy.name) else _COPY.match(copy.name)
+        if match is None or not (file := copy.with_name(match[1])).exists():
+            continue
+        whole, found = copy.read_bytes(), file.read_bytes().rstrip(b"\0")
+        if len(found) < len(whole.rstrip(b"\0")) and whole.startswith(found):
+            aside = file.with_name(f".{file.name}.restored.tmp")
+            with aside.open("wb") as out_file:
+                out_file.write(whole)
+                out_file.flush()
+                os.fsync(out_file.fileno())
+            aside.replace(file)
+            out.append(file)
+    return out
+
+
+def _removed(files: list[Path]) -> list[Path]:
+    """The newest of each kind, if it holds nothing."""
+    newest: dict[str | None, tuple[int, Path]] = {}
+    for file in files:
+        if match := _NUMBERED.match(file.name):
+            newest[match[2]] = max(newest.get(match[2], (-1, file)), (int(match[1]), file))
+    blank = [file for _, file in newest.values() if file.exists() and _is_blank(file)]
+    for file in blank:
+        file.unlink()
+    return blank
+
+
+def _sweep(folder: Path) -> None:
+    """Half-written files of dead workers, and copies that newer ones have followed."""
+    for file in folder.iterdir():
+        match = _COPY.match(file.name)
+        stale = match is not None and not file.with_name(match[1]).exists()
+        if _ASIDE.match(file.name) or stale:
+            file.unlink(missing_ok=True)
 
 
 def _is_blank(file: Path) -> bool:

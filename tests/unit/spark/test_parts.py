@@ -85,6 +85,27 @@ def test_blank_newest_files_are_removed(tmp_path: Path) -> None:
     assert checkpoints.repair("s3a://bucket/x") == []
 
 
+def test_damaged_files_come_back_from_their_copies(tmp_path: Path) -> None:
+    whole = {"offsets/6": b"v1\n{}", "commits/5": b"v1", "sources/0/0": b"v1\n{}", "metadata": b"{}",
+             "state/0/0/6.changelog": b"LZ4Block", "state/0/1/6.changelog": b"LZ4Block"}  # fmt: skip
+    damage = {"offsets/6": b"", "sources/0/0": b"\0" * 5, "state/0/0/6.changelog": b"LZ4" + b"\0" * 5, "metadata": b"{"}
+    for name, content in whole.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(damage.get(name, content))
+        (file.parent / f".{file.name}.copy").write_bytes(content)
+    # The copy is not synced: it may be the one that is lost.
+    (tmp_path / "commits" / ".5.copy").write_bytes(b"\0\0")
+    # What a killed worker left, and a copy whose file is gone.
+    for name in ("offsets/.7.a-b.tmp", "offsets/.7.a-b.tmp.copy", "offsets/.3.copy", "state/0/0/.7.changelog.c.tmp"):
+        (tmp_path / name).write_bytes(b"v1")
+    assert {str(f.relative_to(tmp_path)) for f in checkpoints.repair(str(tmp_path))} == set(damage)
+    assert {n: (tmp_path / n).read_bytes() for n in whole} == whole
+    left = {str(f.relative_to(tmp_path)) for f in tmp_path.rglob("*") if f.is_file()}
+    assert left == whole.keys() | {str(Path(n).parent / f".{Path(n).name}.copy") for n in whole}
+    assert checkpoints.repair(str(tmp_path)) == []
+
+
 def test_kernel_is_compiled_again_when_anything_changes(tmp_path: Path) -> None:
     a = tmp_path / "A.scala"
     a.write_text("object A")
