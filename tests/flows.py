@@ -9,7 +9,8 @@ Directives (variables such as ``$bootstrap`` and ``$db`` are replaced in inputs;
 ``let name=…``           SQL whose first value ``$name`` stands for from now on
 ``connect user=… password=… [database=…]``   go on as this user
 ``topic name=… [partitions=…] [config=value …]``    create a topic
-``produce topic=… [timestamp=ms]``   one record a line: ``value`` or ``key => value``; ``NULL`` is a null
+``produce topic=… [timestamp=ms]``   one record a line: ``value`` or ``key => value``; ``NULL`` is a null,
+                         ``\\x00ff`` stands for these bytes
 ``consume topic=… n=…``  committed records as ``key => value @timestamp`` sorted by text, at least n
                          (``latest``: only the last one of each key)
 ``only=pattern``: rows that fit; other tests' objects are in the same server. ``figures``: times, speeds and sizes show
@@ -30,7 +31,7 @@ import pytest
 from psycopg import sql
 
 from tests.datadriven import Case, cases, check
-from tests.server import Kafka, Server, within
+from tests.server import Kafka, Server, Side, within
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?\+00:00")
 _FIGURE = re.compile(r" \| [\d.]+ \| (?=ms$|rows/s$|bytes$)", re.M)
@@ -143,11 +144,11 @@ class Flow:
 
     def do_produce(self, case: Case, text: str) -> None:
         assert self.kafka
-        records: list[tuple[str | None, str | None]] = []
+        records: list[tuple[Side, Side]] = []
         for line in text.split("\n"):
             key, arrow, value = line.partition(" => ")
             pair = (key, value) if arrow else ("NULL", line)
-            records.append(tuple(None if p == "NULL" else p for p in pair))  # type: ignore[arg-type]
+            records.append((_bytes(pair[0]), _bytes(pair[1])))
         self.kafka.produce(case.args["topic"], records, int(case.args.get("timestamp", "0")))
 
     def do_consume(self, case: Case, text: str) -> None:
@@ -158,6 +159,12 @@ class Flow:
             got = list({record[0]: record for record in got}.values())
         show = (f"{k} => {v}" + (f" @{t}" if "timestamps" in case.args else "") for k, v, t in got)
         check(case, self.mask("\n".join(sorted(show))))
+
+
+def _bytes(text: str) -> Side:
+    if text == "NULL":
+        return None
+    return bytes.fromhex(text[2:]) if text.startswith("\\x") else text
 
 
 def _show(value: Any) -> str:

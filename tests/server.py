@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,9 @@ class Server:
             self.process.wait()
 
 
+Side = str | bytes | None
+
+
 class Kafka:
     """A real broker and the clients that tests need."""
 
@@ -100,7 +103,7 @@ class Kafka:
             f.result(30)
 
     def produce(
-        self, topic: str, records: list[tuple[str | None, str | None]], timestamp: int = 0, partition: int = -1
+        self, topic: str, records: Sequence[tuple[Side, Side]], timestamp: int = 0, partition: int = -1
     ) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0})
         for key, value in records:
@@ -130,7 +133,10 @@ class Kafka:
     @staticmethod
     def _take(consumer: Consumer, timeout: float) -> list[tuple[str | None, str | None, int]]:
         def text(b: bytes | None) -> str | None:
-            return None if b is None else b.decode("utf-8", "backslashreplace")
+            if b is None:
+                return None
+            plain = all(byte >= 0x20 for byte in b)
+            return b.decode("utf-8", "backslashreplace") if plain else "\\x" + b.hex()
 
         messages = [m for m in consumer.consume(10000, timeout) if m.error() is None]
         return [(text(m.key()), text(m.value()), m.timestamp()[1]) for m in messages]

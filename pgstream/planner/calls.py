@@ -180,14 +180,8 @@ def _rowkey(call: Call) -> Typed:
     key_format = relation.properties.get("key.format", "").lower()
     if not key_format:
         return Typed("cast(null as string)", types.TEXT)
-    key_type = relation.properties.get("key.type") or "VARCHAR"
-    type_ = types.parse(key_type)
-    call.compiler.wants.add("key")
-    if type_.name == "STRUCT":
-        return Typed(f"from_json(cast(`__key` as string), {quote_text(type_.spark)})", type_)
-    if type_.name == "VARCHAR":
-        return Typed("cast(`__key` as string)", type_)
-    raise NotYet(what=f"ROWKEY() of type {type_}", at=at(call.node))
+    call.compiler.wants.add("rowkey")
+    return Typed("`__rowkey`", types.parse(relation.properties.get("key.type") or "VARCHAR"))
 
 
 def _rowmetadata(call: Call) -> Typed:

@@ -9,7 +9,8 @@ Hidden columns, added by the worker to every source and kept by every step:
 ``__time`` timestamp    the row's event time (``semantics.md`` §28.1 says what each step makes of it)
 ``__delete`` boolean    in *upsert* steps: this row removes its key; in *retract* steps: this row is taken back
 ``__partition`` int, ``__offset`` bigint   the source position, while a step keeps one row per source row
-``__key`` binary        the raw record key, only if some expression above uses rowkey() (``Source.wants``)
+``__rowkey``            the record key as ``key_type``, only if some expression above uses rowkey() (``Source.wants``);
+                        in older plans ``__key``, its bytes
 Rules for names: a step's output columns have plain, unique names; expressions name the columns of their input as
 back-ticked identifiers. The two inputs of a join are prefixed: column ``userid`` of the left input with alias ``p`` is
 the single identifier `` `p.userid` `` above the join (no prefix where the alias is empty).

@@ -27,7 +27,7 @@ from pgstream.planner.plan import (
     TemporalJoin,
 )
 from pgstream.spark.jdbc import jdbc
-from pgstream.spark.step import HIDDEN, Step, attempt, named, where
+from pgstream.spark.step import HIDDEN, KEYS, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
 
 
@@ -50,7 +50,7 @@ class Operators:
 
     def change_aggregate(self, node: ChangeAggregate, step: Step) -> Step:
         every, calls = _calls(node.calls)
-        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        hidden = [fn.col(c) for c in step.hidden if c not in KEYS]
         rows = step.df if node.window is None else windows(step.df, node.window)
         group = [*map(named, node.group), *([] if node.window is None else bounds())]
         df = attempt(lambda: rows.select(*group, *map(named, every), *hidden), step.df, [*node.group, *every])
@@ -95,7 +95,7 @@ class Operators:
 
     def beside(self, step: Step, more: Sequence[Expr]) -> DataFrame:
         """The rows with more columns."""
-        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        hidden = [fn.col(c) for c in step.hidden if c not in KEYS]
         return attempt(lambda: step.df.select(*_columns(step.visible), *map(named, more), *hidden), step.df, more)
 
     def sides(
@@ -152,7 +152,7 @@ class Operators:
         prefix = f"{alias}." if alias else ""
         visible = [fn.col(quote_spark(c)).alias(prefix + c) for c in step.visible]
         made = [fn.expr(k.sql).alias(n) for k, n in zip(keys, names, strict=True)]
-        hidden = [fn.col(c) for c in step.hidden if c != "__key"]
+        hidden = [fn.col(c) for c in step.hidden if c not in KEYS]
         return attempt(lambda: step.df.select(*visible, *made, *hidden), step.df, keys)
 
     def alike(self, a: DataFrame, b: DataFrame, names: Sequence[str]) -> tuple[DataFrame, DataFrame]:

@@ -18,6 +18,7 @@ from pgstream import types
 from pgstream.engine.channel import StoreAccess
 from pgstream.names import quote_spark
 from pgstream.planner.plan import Source
+from pgstream.spark.records import side
 
 Limits = Mapping[str, Mapping[int, int]]
 
@@ -51,7 +52,7 @@ class Sources:
         raw = self._raw(source)
         decoded = DataFrame(self.kernel.decode(raw._jdf, json.dumps(self.decoder(source)), self.bad), self.spark)
         wanted = ["r.*", "__partition", "__offset"]
-        if source.wants:
+        if "key" in source.wants:
             wanted.append("key AS __key")
         return decoded.where("r IS NOT NULL").selectExpr(*wanted)
 
@@ -82,13 +83,13 @@ class Sources:
             "columns": ddl(source),
             "kind": source.kind,
             "topic": source.entity,
-            "value_format": source.value_format.lower(),
+            "value": side(source.value_format, source.timestamp_format),
             "timestamp": source.timestamp,
-            "timestamp_format": source.timestamp_format.lower(),
             "watermark": source.watermark,
             "on_bad_record": source.on_bad_record,
             "primary_key": source.primary_key,
-            "key_format": source.key_format.lower() if source.key_format else None,
+            "key": side(source.key_format, source.timestamp_format) if source.key_format else None,
+            "row_key": "rowkey" in source.wants,
             "key_type": types.parse(source.key_type).spark if source.key_type else None,
             "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},
         }

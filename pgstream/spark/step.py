@@ -19,7 +19,8 @@ from pgstream.names import quote_spark
 from pgstream.planner.plan import Expr
 from pgstream.spark import faults
 
-HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key")
+HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key", "__rowkey")
+KEYS = ("__key", "__rowkey")
 
 
 class Refused(Exception):

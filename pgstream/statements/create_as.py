@@ -132,7 +132,7 @@ class CreateStreamAs(CreateAs):
         columns = await continuous.analyze(ctx, planned.root)
         check_columns(columns, self.select.at)
         key = self._key(planned)
-        d = sinks.settle(d, planned, columns, self.partition_by, key)
+        d = sinks.settle(d, planned, columns, self.partition_by, key, at=self.select.at)
         relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
         sink = sinks.kafka_sink(relation, d, planned.mode, [c.name for c in columns])
         plan = continuous.plan(planned.root, sink, columns, options)

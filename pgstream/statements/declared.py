@@ -21,6 +21,7 @@ from pgstream.statements.base import Context
 from pgstream.stores.spec import Can, Kind, StoreType
 
 PRIMITIVE_KEYS = ("SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VARCHAR")
+PRIMITIVE_VALUES = ("BOOLEAN", "TINYINT", *PRIMITIVE_KEYS, "FLOAT", "VARBINARY", "BYTES")
 _EVENT_TIMES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 
@@ -92,6 +93,21 @@ def check_timestamp(d: Declared, columns: Sequence[ColumnRecord]) -> Declared:
             hint="An event time is BIGINT (epoch milliseconds), TIMESTAMP or TIMESTAMP_LTZ.",
         )
     return d.also(timestamp=column.name)
+
+
+def check_value(d: Declared, columns: Sequence[ColumnRecord], at: int | None = None) -> None:
+    """A PRIMITIVE value is one column of a type that is text, bytes or a number (``semantics.md`` "PRIMITIVE")."""
+    if d.get("value.format") != "primitive":
+        return
+    left_out = excluded(d)
+    kept = [c for c in columns if c.name not in left_out]
+    if len(kept) != 1 or kept[0].type.name not in PRIMITIVE_VALUES:
+        made_of = ", ".join(f"{c.name} {c.type}" for c in kept) or "no column"
+        raise InvalidOption(
+            what=f"a PRIMITIVE value cannot be made of {made_of}",
+            at=d.at("value.format") or at,
+            hint=f"It is one column of type {', '.join(PRIMITIVE_VALUES)}; use 'value.format' = 'json' for more.",
+        )
 
 
 def check_key(d: Declared, columns: Sequence[ColumnRecord], default: Sequence[str] = ()) -> Declared:

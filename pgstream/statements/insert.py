@@ -105,8 +105,14 @@ class InsertInto(Statement):
         columns = await continuous.analyze(ctx, planned.root)
         root = self._fill(into, planned, columns)
         self._check_primary_key(into, planned, columns)
-        d = sinks.settle(_place(ctx, into, self.partition_by), planned, into.columns, self.partition_by,
-                         into.primary_key)  # fmt: skip
+        d = sinks.settle(
+            _place(ctx, into, self.partition_by),
+            planned,
+            into.columns,
+            self.partition_by,
+            into.primary_key,
+            at=self.select.at,
+        )
         options = continuous.query_options(self.query_with)
         names = [c.name for c in into.columns]
         plan = continuous.plan(root, sinks.kafka_sink(into, d, planned.mode, names), into.columns, options)

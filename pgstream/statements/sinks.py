@@ -40,9 +40,15 @@ def check_kind(planned: Planned, kind: str, statement: str, at: int) -> None:
 
 
 def settle(
-    d: Declared, planned: Planned, columns: Sequence[ColumnRecord], partition_by: Sequence[Name], key: Sequence[str]
+    d: Declared,
+    planned: Planned,
+    columns: Sequence[ColumnRecord],
+    partition_by: Sequence[Name],
+    key: Sequence[str],
+    *,
+    at: int,
 ) -> Declared:
-    """Defaults and record key of a new sink. ``key``: a changelog's primary key."""
+    """Defaults and record key of a new sink. ``key``: a changelog's primary key; ``at``: where its select stands."""
     source = planned.sources[0].properties if planned.sources else {}
     d = d.also(value_format=d.get("value.format") or source.get("value.format") or "json")
     d = declared.check_timestamp(d, columns)
@@ -58,7 +64,9 @@ def settle(
             at=d.at("key.columns"),
             hint="Its record key is the primary key, so that later records replace earlier ones.",
         )
-    return _check_key(d, columns, default)
+    d = _check_key(d, columns, default)
+    declared.check_value(d, columns, at)
+    return d
 
 
 def kafka_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[str]) -> KafkaSink:

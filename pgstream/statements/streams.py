@@ -102,12 +102,13 @@ class CreateStream(Statement):
     def _relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
         d = declared.declare(ctx, self.given, self.name.name.lower(), _CAN[self.kind], self.name.at)
         if d.get("value.format") is None:
-            raise MissingOption(name="value.format", hint="Give 'value.format' = 'json'.")
+            raise MissingOption(name="value.format", hint="Give 'value.format' = 'json' or 'primitive'.")
         key = tuple(k.text for k in self.primary_key)
         columns = tuple(
             ColumnRecord(e.name.text, e.type, not e.not_null and e.name.text not in key) for e in self.elements
         )
         d = declared.check_timestamp(d, columns)
+        declared.check_value(d, columns, self.name.at)
         # A changelog's record key carries its primary key when only the format is said.
         d = declared.check_key(d, columns, key if d.get("key.format") is not None else ())
         declared.excluded(d)

@@ -1,8 +1,5 @@
 package org.apache.spark.sql.pgstream
 
-import java.nio.ByteBuffer
-import java.nio.charset.StandardCharsets.UTF_8
-
 import scala.collection.mutable.ArrayBuffer
 
 import org.apache.kafka.clients.producer.ProducerRecord
@@ -81,51 +78,22 @@ object KafkaSink {
   }
 }
 
-/** A row as a record: JSON or primitive value, JSON or primitive key, the event time as the record's timestamp. */
+/** A row as a record: its value and key in their formats, the event time as the record's timestamp. */
 class RecordFormat(c: com.fasterxml.jackson.databind.JsonNode, schema: StructType) {
   private val topic = c.str("topic")
-  private val json = new JsonText(if (c.str("timestamp_format") == "iso8601") 'T' else ' ')
   private val upsert = c.str("mode") == "upsert"
-  private val value = c.strings("columns").map(schema.fieldIndex).toArray
-  private val primitiveValue = c.str("value_format") == "primitive"
-  private val key = c.strings("key_columns").map(schema.fieldIndex).toArray
-  private val primitiveKey = c.opt("key_format").contains("primitive")
+  private val value = Formats.writer(c.get("value"), schema, c.strings("columns").map(schema.fieldIndex).toArray)
+  private val keyColumns = c.strings("key_columns").map(schema.fieldIndex).toArray
+  private val key = if (keyColumns.isEmpty) null else Formats.writer(c.get("key"), schema, keyColumns)
   private val timeAt = schema.fieldNames.indexOf("__time")
   private val deleteAt = schema.fieldNames.indexOf("__delete")
-  private val out = new Bytes(512)
 
   def record(row: InternalRow): ProducerRecord[Array[Byte], Array[Byte]] = {
     val time: java.lang.Long =
       if (timeAt < 0 || row.isNullAt(timeAt)) System.currentTimeMillis()
       else math.max(0L, Math.floorDiv(row.getLong(timeAt), 1000L))
     val deleted = upsert && deleteAt >= 0 && !row.isNullAt(deleteAt) && row.getBoolean(deleteAt)
-    val k = if (key.isEmpty) null else if (primitiveKey) primitive(row, key(0)) else obj(row, key)
-    val v = if (deleted) null else if (primitiveValue) primitive(row, value(0)) else obj(row, value)
-    new ProducerRecord(topic, null, time, k, v)
+    val k = if (key == null) null else key.write(row)
+    new ProducerRecord(topic, null, time, k, if (deleted) null else value.write(row))
   }
-
-  private def obj(row: InternalRow, which: Array[Int]): Array[Byte] = {
-    out.clear()
-    json.fields(out, row, schema, which)
-    out.toArray
-  }
-
-  private def primitive(row: InternalRow, i: Int): Array[Byte] =
-    if (row.isNullAt(i)) null
-    else
-      schema(i).dataType match {
-        case LongType => ByteBuffer.allocate(8).putLong(row.getLong(i)).array
-        case IntegerType => ByteBuffer.allocate(4).putInt(row.getInt(i)).array
-        case ShortType => ByteBuffer.allocate(2).putShort(row.getShort(i)).array
-        case ByteType => Array(row.getByte(i))
-        case DoubleType => ByteBuffer.allocate(8).putDouble(row.getDouble(i)).array
-        case FloatType => ByteBuffer.allocate(4).putFloat(row.getFloat(i)).array
-        case BooleanType => Array(if (row.getBoolean(i)) 1.toByte else 0.toByte)
-        case BinaryType => row.getBinary(i)
-        case _: StringType => row.getUTF8String(i).getBytes
-        case other =>
-          val text = new Bytes(64)
-          new PgText(copy = false).write(text, row, i, other)
-          text.text.getBytes(UTF_8)
-      }
 }

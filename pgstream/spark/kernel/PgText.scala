@@ -123,5 +123,5 @@ object PgText {
   }
 
   /** Which columns are the user's: the hidden ones start with two underscores and are known by name. */
-  val Hidden: Set[String] = Set("__time", "__delete", "__partition", "__offset", "__key")
+  val Hidden: Set[String] = Set("__time", "__delete", "__partition", "__offset", "__key", "__rowkey")
 }

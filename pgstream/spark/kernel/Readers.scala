@@ -62,7 +62,8 @@ object Reader {
         " " + (if (text.length > 40) text.take(40) + "…" else text)
       case _ => ""
     }
-    new Malformed(s"""field "$path" must be $wanted, found ${found(p.currentToken)}$value""")
+    val what = if (path.isEmpty) "it" else s"""field "$path""""
+    new Malformed(s"""$what must be $wanted, found ${found(p.currentToken)}$value""")
   }
 }
 

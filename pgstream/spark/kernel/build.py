@@ -28,7 +28,7 @@ SOURCES = Path(__file__).parent
 
 def sources() -> list[Path]:
     """The Scala files, in a fixed order."""
-    return sorted(SOURCES.glob("*.scala"))
+    return sorted(SOURCES.rglob("*.scala"))
 
 
 def fingerprint(files: Sequence[Path], libraries: Sequence[Path], version: str) -> str:

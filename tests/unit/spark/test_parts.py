@@ -40,7 +40,7 @@ def test_decoder_is_told_everything_in_lower_case() -> None:
     reader = Sources.__new__(Sources)
     reader.stores, reader.limits = None, {"t": {1: 7}}
     told = reader.decoder(source(kind="changelog", primary_key=["ts"], key_format="JSON", key_type="BIGINT"))
-    assert (told["value_format"], told["key_format"], told["key_type"]) == ("json", "json", "bigint")
+    assert (told["value"]["format"], told["key"]["format"], told["key_type"]) == ("json", "json", "bigint")
     assert told["limits"] == {"1": 7}
 
 
