@@ -264,9 +264,9 @@ class Worker:
         """The JVM's end is the worker's; the exit code says whether it was killed."""
         assert self.process is not None
         code = self.process.wait()
-        if not self.dying:
+        if not self.dying:  # else it was ended by who ends the worker, too
             log.error("the JVM ended", code=code)
-        self.die(KILLED if code in (-signal.SIGKILL, KILLED) else 1)
+            self.die(KILLED if code in (-signal.SIGKILL, KILLED) else 1)
 
     def die(self, code: int = 0) -> None:
         """End now, JVM included: state and sinks are safe at any moment."""
