@@ -25,7 +25,8 @@ class Lookup(target: ViewTarget, key: StructType, keyTypes: Seq[String], right: 
   private val Run = 1000
   private val all = StructType(key.fields.map(f => f.copy(name = s"__${f.name}")) ++ right.fields)
 
-  def apply(rows: Iterator[Change]): Iterator[Change] =
+  /** Not called apply: Py4J would not find the object's. */
+  def joined(rows: Iterator[Change]): Iterator[Change] =
     if (!rows.hasNext) Iterator.empty
     else {
       val connection = target.connect()
@@ -78,7 +79,7 @@ object Lookup {
     val right = StructType.fromDDL(c.str("ddl"))
     val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), "")
     val lookup = new Lookup(target, keySchema, c.strings("key_types"), right, c.str("how") == "left")
-    val out = Changes.pack(df, key, rows.fieldNames.toSeq).mapPartitions(lookup(_))(Changes.encoder)
+    val out = Changes.pack(df, key, rows.fieldNames.toSeq).mapPartitions(lookup.joined(_))(Changes.encoder)
     val named = StructType(right.fields.zip(c.strings("names")).map { case (f, n) => f.copy(name = n) })
     Changes.unpack(out, rows, df.columns.contains("__offset"), named).drop("__delete")
   }

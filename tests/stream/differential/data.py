@@ -12,9 +12,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import psycopg
@@ -27,6 +28,7 @@ BASE = 1_700_000_000_000
 PARTITIONS = 2
 LATE_MS = 900_000
 LAST_MS = 10_000_000
+WIDE = Context(prec=50)
 
 
 @dataclass
@@ -81,12 +83,16 @@ class Relation:
     def message(self, r: Record) -> tuple[str | None, str | None]:
         """Key and value as they stand in the topic."""
         key = json.dumps({k: r.values[k] for k in self.key}) if self.key else None
-        return key, None if r.delete else json.dumps(r.values, default=_json)
+        value = None if r.delete else _NUMBER.sub(r"\1", json.dumps(r.values, default=_json))
+        return key, value
+
+
+_NUMBER = re.compile(r'"#([-.\d]+)#"')
 
 
 def _json(value: object) -> object:
     if isinstance(value, Decimal):
-        return float(value)
+        return f"#{value:f}#"  # a number with all its digits: ``message`` takes the marks away
     assert isinstance(value, dt.datetime)
     return value.isoformat(" ", "milliseconds")
 
@@ -117,15 +123,30 @@ class Maker:
             "g": r.choice(["a", "b", "c", None]),
             "n": r.choice([None, 1, 2, 3, 4]),
             "u": r.choice([None, "one", "two"]),
+            "y": r.choice([None, Decimal(r.randint(-(10**31), 10**31)).scaleb(-6, WIDE), Decimal("0.000001")]),
+            "z": r.choice([None, dt.datetime(2024, 2, 28, 23, tzinfo=dt.UTC) + dt.timedelta(hours=r.randint(0, 40))]),
+            "l": r.choice([None, [], self.several(name)]),
+            "h": r.choice([None, {k: r.choice([None, 1, 2, 3]) for k in r.sample("abc", r.randint(0, 3))}]),
+            "o": r.choice([None, {"i": r.choice([None, 1, 2]), "t": self.text()}, {"t": "only"}]),
+            "r": r.choice([None, [], [{"i": r.randint(0, 3), "t": self.text()} for _ in range(r.randint(1, 3))]]),
         }  # fmt: skip
         return {c: some[c] for c in COLUMNS[name] if c in some and not (some[c] is None and r.random() < 0.3)}
+
+    def several(self, relation: str) -> list[Any]:
+        """The elements of an array column."""
+        of = ["a", "b", "a-b", None] if relation == "q" else [1, 2, 3, None]
+        return [self.r.choice(of) for _ in range(self.r.randint(1, 4))]
+
+    def shuffled(self, count: int) -> list[int]:
+        """Event times are in another order than offsets."""
+        return self.r.sample(range(count), count)
 
     def place(self, key: object) -> int:
         return sum(str(key).encode()) % PARTITIONS
 
     def stream(self, relation: Relation, clock: int, number: int) -> None:
         r, rows = self.r, []
-        for i in range(r.randint(1 if number == 0 else 0, 9)):
+        for i in self.shuffled(r.randint(1 if number == 0 else 0, 9)):
             late = self.late and number > 1 and r.random() < 0.12
             time = clock + i * 700 - r.choice([0, 0, 0, 700, 2100, 4000]) - LATE_MS * late
             key = r.choice([*"kkklmno", None])
@@ -133,7 +154,6 @@ class Maker:
             rows.append(self.record(relation, row, time, self.place(key), late=late))
             if r.random() < 0.15:  # the same row again, at another place of the topic
                 rows.append(self.record(relation, row, time, self.place(key), late=late, again=True))
-        r.shuffle(rows)
         relation.batches.append(rows)
 
     def record(
@@ -149,13 +169,12 @@ class Maker:
 
     def changelog(self, relation: Relation, clock: int, number: int) -> None:
         r, rows = self.r, []
-        for i in range(r.randint(1 if number == 0 else 0, 7)):
+        for i in self.shuffled(r.randint(1 if number == 0 else 0, 7)):
             key = {k: self.key(k) for k in relation.key}
             time = clock + i * 900 - r.choice([0, 0, 0, 900, 4000])
             delete = r.random() < 0.22
             row = key if delete else self.row(relation.name) | key
             rows.append(self.record(relation, row, time, self.place(key), delete=delete))
-        r.shuffle(rows)
         relation.batches.append(rows)
 
     def key(self, column: str) -> Any:
@@ -178,13 +197,16 @@ class Maker:
 
 COLUMNS: dict[str, dict[str, str]] = {
     "s": {"id": "BIGINT", "k": "VARCHAR", "v": "INTEGER", "w": "BIGINT", "d": "DOUBLE", "x": "DECIMAL(10,2)",
-          "t": "VARCHAR", "b": "BOOLEAN", "at": "TIMESTAMP(3)", "g": "VARCHAR"},
+          "t": "VARCHAR", "b": "BOOLEAN", "at": "TIMESTAMP(3)", "g": "VARCHAR", "y": "DECIMAL(38,6)",
+          "z": "TIMESTAMP_LTZ(3)", "l": "ARRAY<INTEGER>", "h": "MAP<VARCHAR, INTEGER>",
+          "o": "STRUCT<i INTEGER, t VARCHAR>"},
     "q": {"id": "BIGINT", "k": "VARCHAR", "v": "INTEGER", "t": "VARCHAR", "x": "DECIMAL(10,2)", "g": "VARCHAR",
-          "ts": "BIGINT"},
+          "ts": "BIGINT", "l": "ARRAY<VARCHAR>", "r": "ARRAY<STRUCT<i INTEGER, t VARCHAR>>"},
     "c": {"k": "VARCHAR", "g": "VARCHAR", "v": "INTEGER", "t": "VARCHAR", "d": "DOUBLE", "x": "DECIMAL(10,2)",
-          "b": "BOOLEAN"},
+          "b": "BOOLEAN", "y": "DECIMAL(38,6)", "l": "ARRAY<INTEGER>"},
     "e": {"g": "VARCHAR", "n": "INTEGER", "u": "VARCHAR", "at": "TIMESTAMP(3)"},
     "m": {"k": "VARCHAR", "v": "INTEGER", "n": "INTEGER", "t": "VARCHAR"},
+    "look": {"k": "VARCHAR", "n": "INTEGER", "t": "VARCHAR", "x": "DECIMAL(10,2)"},
 }  # fmt: skip
 
 
@@ -227,9 +249,30 @@ def load(c: psycopg.Connection[Any], schema: str, made: list[Relation]) -> None:
         c.execute(f"CREATE VIEW {name}_all AS {every}")
         c.execute(f"CREATE VIEW {name}_early AS SELECT * FROM {name}_all WHERE NOT __late")
         c.execute(f"CREATE VIEW {name}_ok AS SELECT * FROM {name}_early WHERE NOT __last")
+    c.execute(f"CREATE TABLE look ({', '.join(f'{n} {types.parse(t).pg}' for n, t in COLUMNS['look'].items())})")
+    r = random.Random(f"look {schema}")
+    for _ in range(r.randint(0, 12)):
+        row = (
+            r.choice([*"abkkmn", None]),
+            r.choice([*range(5), None]),
+            r.choice(["", "a", None]),
+            r.choice([None, 1.25]),
+        )
+        c.execute("INSERT INTO look VALUES (%s, %s, %s, %s)", row)
 
 
 def _rows(relation: Relation) -> Iterator[tuple[Any, ...]]:
     for r in relation.records:
-        values = (r.values.get(n) for n in relation.columns)
+        values = (_stored(r.values.get(n), t) for n, t in relation.columns.items())
         yield (*values, r.time, r.partition, r.offset, r.delete, r.late, r.last)
+
+
+def _stored(value: Any, type_: str) -> Any:
+    """A value as PostgreSQL takes it: maps and STRUCTs, also in arrays, are jsonb."""
+    return json.dumps(value) if value is not None and types.parse(type_).pg == "jsonb" else value
+
+
+def view(schema: str) -> RelationRecord:
+    """The materialized view that streams look rows up in: it does not change."""
+    columns = tuple(ColumnRecord(n, types.parse(t)) for n, t in COLUMNS["look"].items())
+    return RelationRecord("look", FullName("main", schema, "look"), "materialized_view", columns, "o")

@@ -2,7 +2,9 @@
 
 Where the languages differ, PostgreSQL is asked in its own words for what ours means (docs/semantics.md): TRY_CAST gives
 NULL, CAST to whole numbers cuts, BOOLEAN prints in capitals. Nothing is drawn that would end the query.
-Owns: scalar expressions, aggregate calls. Must not know: FROM. Start reading at ``Expressions.of``.
+Types are int, dbl, dec, big (DECIMAL of 38 digits), str, bool, ts, tz, and for columns ints, strs, recs (arrays), map,
+rec (a STRUCT).
+Owns: scalar expressions. Must not know: FROM, aggregates. Start reading at ``Expressions.of``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 
 class E(NamedTuple):
-    """An expression; ``type`` is int, dbl, dec, str, bool or ts."""
+    """An expression and its type."""
 
     ours: str
     pg: str
@@ -36,9 +38,11 @@ class Column:
 
 
 KINDS = {"BIGINT": "int", "INTEGER": "int", "DOUBLE": "dbl", "DECIMAL(10,2)": "dec", "VARCHAR": "str",
-         "BOOLEAN": "bool", "TIMESTAMP(3)": "ts"}  # fmt: skip
+         "BOOLEAN": "bool", "TIMESTAMP(3)": "ts", "TIMESTAMP_LTZ(3)": "tz", "DECIMAL(38,6)": "big",
+         "ARRAY<INTEGER>": "ints", "ARRAY<VARCHAR>": "strs", "MAP<VARCHAR, INTEGER>": "map",
+         "STRUCT<i INTEGER, t VARCHAR>": "rec", "ARRAY<STRUCT<i INTEGER, t VARCHAR>>": "recs"}  # fmt: skip
 TEXTS = ("", "a", "b", "ab", "a-b", "x", "12")
-TYPES = ("int", "int", "str", "bool", "dbl", "dec", "ts")
+TYPES = ("int", "int", "str", "bool", "dbl", "dec", "ts", "big", "tz")
 
 
 class Expressions:
@@ -55,7 +59,7 @@ class Expressions:
     def of(self, type_: str, depth: int = 0) -> E:
         """An expression of a type."""
         own = [c.e for c in self.columns if c.type == type_]
-        if own and (depth >= self.deep or self.r.random() < 0.4):
+        if own and (depth >= self.deep or type_ not in TYPES or self.r.random() < 0.4):
             return self.r.choice(own)
         if depth >= self.deep:
             return self.literal(type_)
@@ -68,17 +72,23 @@ class Expressions:
                 n = self.r.randint(-3, 9)
                 return E(f"({n})", f"({n})", "int")
             case "dbl":
-                n = self.r.randint(-9, 20) / 4
-                return E(f"CAST({n} AS DOUBLE)", f"({n}::float8)", "dbl")
+                x = self.r.randint(-9, 20) / 4
+                return E(f"CAST({x} AS DOUBLE)", f"({x}::float8)", "dbl")
             case "dec":
-                n = self.r.randint(-400, 400) / 100
-                return E(f"CAST({n} AS DECIMAL(10,2))", f"({n}::numeric(10,2))", "dec")
+                x = self.r.randint(-400, 400) / 100
+                return E(f"CAST({x} AS DECIMAL(10,2))", f"({x}::numeric(10,2))", "dec")
             case "str":
                 t = self.r.choice(TEXTS)
                 return E(f"'{t}'", f"'{t}'::text", "str")
             case "bool":
                 b = self.r.choice(["TRUE", "FALSE"])
                 return E(b, b, "bool")
+            case "big":
+                big = f"{self.r.choice([0, 1, -3, 10**30 + 1, -(10**31)])}.000125"
+                return E(f"CAST('{big}' AS DECIMAL(38,6))", f"({big}::numeric(38,6))", "big")
+            case "tz":
+                t = f"2024-02-{self.r.randint(26, 29)} 12:00:00"
+                return E(f"CAST('{t}' AS TIMESTAMP_LTZ(3))", f"('{t}+00'::timestamptz(3))", "tz")
             case _:
                 t = f"2024-02-{self.r.randint(26, 29)} {self.r.randint(0, 23):02}:30:00.250"
                 return E(f"CAST('{t}' AS TIMESTAMP(3))", f"'{t}'::timestamp(3)", "ts")
@@ -115,8 +125,18 @@ class Expressions:
         a, b = self.of(type_, depth), self.of(type_, depth)
         return E(f"({a.ours} {operator} {b.ours})", f"({a.pg} {operator} {b.pg})", type_)
 
+    def _more(self, *types: str) -> list[str]:
+        return [t for t in types if any(c.type == t for c in self.columns)]
+
+    def _inside(self, *types: str) -> Column | None:
+        """A column with something inside."""
+        found = [c for c in self.columns if c.type in types]
+        return self.r.choice(found) if found and self.r.random() < 0.12 else None
+
     def _int(self, depth: int) -> E:
         r = self.r
+        if c := self._inside("ints", "strs", "recs", "map", "rec"):
+            return self._int_of(c)
         choice = r.randint(0, 13)
         if choice <= 1:
             return self._two("int", r.choice("+-"), depth)
@@ -157,6 +177,43 @@ class Expressions:
         return E(f"TIMESTAMPDIFF({unit}, {a.ours}, {b.ours})",
                  f"trunc(extract(epoch from ({b.pg} - {a.pg})) / {seconds})::int", "int")  # fmt: skip
 
+    def _int_of(self, c: Column) -> E:
+        i, k = self.r.randint(1, 4), self.r.choice("abz")
+        length = {
+            "map": f"(SELECT count(*) FROM jsonb_object_keys({c.pg}))", "recs": f"jsonb_array_length({c.pg})",
+        }.get(c.type, f"cardinality({c.pg})")  # fmt: skip
+        size = E(f"CARDINALITY({c.ours})", f"CASE WHEN {c.pg} IS NOT NULL THEN {length} END", "int")
+        match c.type:
+            case "ints":
+                return self.r.choice([size, E(f"{c.ours}[{i}]", f"{c.pg}[{i}]", "int")])
+            case "map":
+                return self.r.choice([size, E(f"{c.ours}['{k}']", f"({c.pg}->>'{k}')::int", "int")])
+            case "rec":
+                return E(f"{c.ours}->i", f"({c.pg}->>'i')::int", "int")
+            case "recs":
+                return self.r.choice([size, E(f"{c.ours}[{i}]->i", f"({c.pg}->{i - 1}->>'i')::int", "int")])
+            case _:
+                return size
+
+    def _big(self, depth: int) -> E:
+        match self.r.randint(0, 4):
+            case 0 | 1:
+                return self._two("big", self.r.choice("+-"), depth)
+            case 2:
+                a = self.of("int", depth)
+                return E(f"CAST(({a.ours} % 1000) AS DECIMAL(38,6))", f"({a.pg} % 1000)::numeric(38,6)", "big")
+            case 3:
+                a = self.of("big", depth)
+                return E(f"ABS({a.ours})", f"abs({a.pg})", "big")
+            case _:
+                return self._either("big", depth)
+
+    def _tz(self, depth: int) -> E:
+        if self.r.random() < 0.4:
+            a = self.of("ts", depth)
+            return E(f"CAST({a.ours} AS TIMESTAMP_LTZ(3))", f"({a.pg} AT TIME ZONE 'UTC')", "tz")
+        return self._either("tz", depth)
+
     def _dbl(self, depth: int) -> E:
         r = self.r
         match r.randint(0, 6):
@@ -192,9 +249,12 @@ class Expressions:
 
     def _str(self, depth: int) -> E:
         r = self.r
-        a = self.of("str", depth)
         i, n = r.randint(1, 4), r.randint(0, 5)
-        match r.randint(0, 13):
+        if c := self._inside("strs", "rec"):
+            return E(f"{c.ours}->t", f"({c.pg}->>'t')", "str") if c.type == "rec" \
+                else E(f"{c.ours}[{i}]", f"{c.pg}[{i}]", "str")  # fmt: skip
+        a = self.of("str", depth)
+        match r.randint(0, 17):
             case 0:
                 b = self.of("str", depth)
                 return r.choice([E(f"({a.ours} || {b.ours})", f"({a.pg} || {b.pg})", "str"),
@@ -233,6 +293,22 @@ class Expressions:
                 return E(f"CAST({b.ours} AS VARCHAR)", f"to_char({b.pg}, 'YYYY-MM-DD HH24:MI:SS.MS')", "str")
             case 12:
                 return E(f"MD5({a.ours})", f"md5({a.pg})", "str")
+            case 14:
+                b, zone = self.of("ts", depth), r.choice(["America/Los_Angeles", "Asia/Kolkata", "Europe/Berlin"])
+                local = f"(({b.pg}) AT TIME ZONE 'UTC') AT TIME ZONE '{zone}'"
+                return E(f"CONVERT_TZ(CAST({b.ours} AS VARCHAR), 'UTC', '{zone}')",
+                         f"to_char({local}, 'YYYY-MM-DD HH24:MI:SS')", "str")  # fmt: skip
+            case 15:
+                b, (f, g) = (
+                    self.of("ts", depth),
+                    r.choice([("yyyy/MM/dd HH", "YYYY/MM/DD HH24"), ("H:mm", "FMHH24:MI")]),
+                )
+                return E(f"DATE_FORMAT({b.ours}, '{f}')", f"to_char({b.pg}, '{g}')", "str")
+            case 16:
+                return E(f"REPEAT({a.ours}, {n})", f"repeat({a.pg}, {n})", "str")
+            case 17:
+                b = self.of("dec", depth)
+                return E(f"CAST(CAST({b.ours} AS DECIMAL(12,2)) AS VARCHAR)", f"(({b.pg})::numeric(12,2))::text", "str")
             case _:
                 return self._either("str", depth)
 
@@ -240,7 +316,7 @@ class Expressions:
         r = self.r
         choice = r.randint(0, 11)
         if choice <= 4:
-            type_ = r.choice(["int", "int", "str", "dbl", "dec", "ts"])
+            type_ = r.choice(["int", "int", "str", "dbl", "dec", "ts", *self._more("big", "tz")])
             a, b = self.of(type_, depth), self.of(type_, depth)
             o, c = r.choice(["=", "<>", "<", "<=", ">", ">="]), ' COLLATE "C"' if type_ == "str" else ""
             return E(f"({a.ours} {o} {b.ours})", f"({a.pg}{c} {o} {b.pg})", "bool")
@@ -274,7 +350,10 @@ class Expressions:
 
     def _ts(self, depth: int) -> E:
         a = self.of("ts", depth)
-        match self.r.randint(0, 3):
+        match self.r.randint(0, 4):
+            case 2 if any(c.type == "tz" for c in self.columns):
+                b = self.of("tz", depth)
+                return E(f"CAST({b.ours} AS TIMESTAMP(3))", f"({b.pg} AT TIME ZONE 'UTC')", "ts")
             case 0:
                 unit = self.r.choice(["DAY", "HOUR", "MINUTE"])
                 return E(f"FLOOR({a.ours} TO {unit})", f"date_trunc('{unit}', {a.pg})", "ts")
@@ -283,61 +362,3 @@ class Expressions:
                 return E(f"TIMESTAMPADD({unit}, {n}, {a.ours})", f"({a.pg} + interval '{n} {unit}')", "ts")
             case _:
                 return self._either("ts", depth)
-
-
-ORDER = "ORDER BY __partition, __offset"
-
-
-def aggregate(r: random.Random, rows: Expressions, ordered: bool, distinct: bool = True) -> E:
-    """A call of an aggregate over rows. ``ordered``: the rows have the place of their record."""
-    types = {c.type for c in rows.columns}
-    choices = ["count(*)", "count", "count", "extreme", "extreme"]
-    choices += ["sum", "sum", "avg"] * ("int" in types) + ["dec"] * ("dec" in types) + ["dbl", "var"] * ("dbl" in types)
-    choices += ["distinct", "distinct"] * distinct + ["list", "first", "array"] * ordered
-    where, where_pg = "", ""
-    choice = r.choice(choices)
-    if choice not in ("list", "first", "array") and r.random() < 0.2:
-        c = rows.condition()
-        where, where_pg = f" FILTER (WHERE {c.ours})", f" FILTER (WHERE {c.pg})"
-
-    def call(word: str, e: E, type_: str, pg: str = "{}") -> E:
-        return E(f"{word}({e.ours}){where}", pg.format(f"{word}({e.pg}){where_pg}"), type_)
-
-    match choice:
-        case "count(*)":
-            return E(f"COUNT(*){where}", f"count(*){where_pg}", "int")
-        case "count":
-            return call("COUNT", rows.any(), "int")
-        case "extreme":
-            e, word = rows.of(r.choice([t for t in ("int", "str", "dbl", "dec", "ts") if t in types] or ["int"])), \
-                r.choice(["MIN", "MAX"])  # fmt: skip
-            c = ' COLLATE "C"' if e.type == "str" else ""
-            return E(f"{word}({e.ours}){where}", f"{word}({e.pg}{c}){where_pg}", e.type)
-        case "sum":
-            return call("SUM", rows.of("int"), "int")
-        case "avg":
-            return call("AVG", rows.of("int"), "int", "trunc({})::bigint")
-        case "dec":
-            return call(r.choice(["SUM", "AVG"]), rows.of("dec", 2), "dec")
-        case "dbl":
-            own = r.choice([c.e for c in rows.columns if c.type == "dbl"])
-            return call(r.choice(["SUM", "AVG"]), own, "dbl")
-        case "var":
-            own = r.choice([c.e for c in rows.columns if c.type == "dbl"])
-            return call(r.choice(["STDDEV", "STDDEV_POP", "VAR_SAMP", "VAR_POP"]), own, "dbl")
-        case "distinct":
-            if r.random() < 0.3:
-                e = rows.of("int")
-                return E(f"SUM(DISTINCT {e.ours}){where}", f"sum(DISTINCT {e.pg}){where_pg}", "int")
-            e = rows.any()
-            return E(f"COUNT(DISTINCT {e.ours}){where}", f"count(DISTINCT {e.pg}){where_pg}", "int")
-        case "list":
-            e, s = rows.of("str"), r.choice(["|", ", "])
-            return E(f"LISTAGG({e.ours}, '{s}')", f"string_agg({e.pg}, '{s}' {ORDER})", "str")
-        case "first":
-            e, (word, order) = rows.any(2), r.choice([("FIRST_VALUE", "ASC"), ("LAST_VALUE", "DESC")])
-            by = f"ORDER BY __partition {order}, __offset {order}"
-            return E(f"{word}({e.ours})", f"(array_agg({e.pg} {by}) FILTER (WHERE {e.pg} IS NOT NULL))[1]", e.type)
-        case _:
-            e = rows.of("int")
-            return E(f"CARDINALITY(ARRAY_AGG({e.ours}))", f"cardinality(array_agg({e.pg} {ORDER}))", "int")

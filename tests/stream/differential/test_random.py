@@ -1,4 +1,4 @@
-"""Random queries against PostgreSQL, ten a block. ``PGSTREAM_SEED=7`` tries others, ``PGSTREAM_BLOCKS=21`` more.
+"""Random queries against PostgreSQL, ten a block. ``PGSTREAM_SEED=7`` tries others, ``PGSTREAM_BLOCKS=2`` fewer.
 
 A failure says how to run its case again.
 """
@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
-from tests.stream.differential.queries import Case
 from tests.stream.differential.run import CASES_A_DATASET, Laboratory
+from tests.stream.differential.tree import Case
 
 FIRST = int(os.environ.get("PGSTREAM_SEED", "1")) * 1000
-BLOCKS = int(os.environ.get("PGSTREAM_BLOCKS", "4"))
+BLOCKS = int(os.environ.get("PGSTREAM_BLOCKS", "21"))
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
@@ -50,6 +50,14 @@ def test_a_topic_is_one_source(sources: int, ours: str, pg: str, laboratory: Lab
     assert laboratory.readings == sources
 
 
+@pytest.mark.parametrize("how", ["", "LEFT"])
+def test_rows_of_a_view_are_looked_up(how: str, laboratory: Laboratory) -> None:
+    ours = f"SELECT s.id, l.n, l.x FROM s {how} JOIN look l ON s.k = l.k"
+    pg = f"SELECT s.id, l.n, l.x FROM s_all s {how} JOIN look l ON s.k = l.k"
+    outcome = laboratory.run(str(FIRST), Case("", "view", ours, pg))
+    assert not outcome.wrong and not outcome.refused, outcome
+
+
 @pytest.mark.parametrize("how", ["", "LEFT", "FULL"])
 def test_null_meets_no_null_in_an_interval_join(how: str, laboratory: Laboratory) -> None:
     ours = f"SELECT x.g AS o, q.id AS a, q.g AS b FROM q {how} JOIN s x WITHIN 3 SECONDS ON q.k = x.g"
@@ -65,4 +73,4 @@ def test_results_are_those_of_the_whole(block: int, laboratory: Laboratory) -> N
     wrong = [str(o) for o in outcomes if o.wrong]
     assert not wrong, "\n".join(wrong)
     refused = [str(o) for o in outcomes if o.refused]
-    assert len(refused) <= 2, "\n".join(refused)
+    assert len(refused) <= 1, "\n".join(refused)

@@ -1,0 +1,126 @@
+"""Joins of random relations: two streams by time, a stream with the version of a changelog, changelogs.
+
+Start reading at ``Joins.interval``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tests.stream.differential.data import COLUMNS
+from tests.stream.differential.expressions import KINDS, Column, Expressions
+from tests.stream.differential.selects import KEYS
+from tests.stream.differential.tree import Query, Rows
+from tests.stream.differential.windows import Windows
+
+
+class Joins(Windows):
+    """Draws joins."""
+
+    def more_streams(self, rows: str) -> list[Callable[[str, int], Query]]:
+        return [*super().more_streams(rows), *([self.versions] if rows == "ok" else [])]
+
+    def versions(self, rows: str, depth: int) -> Query:
+        return self.plain(self.temporal(depth))
+
+    def pair(self, a: Rows, b: Rows) -> tuple[Column, Column]:
+        """Columns that may be compared, most often of one name."""
+        pairs = [(x, y) for x in a.columns for y in b.columns if x.type == y.type and x.type in ("str", "int")]
+        same = [(x, y) for x, y in pairs if x.name == y.name and x.name != "id"]
+        return self.r.choice(same if same and self.chance(0.8) else pairs)
+
+    def on(self, x: Column, y: Column) -> str:
+        return f"{x.ours} = {y.ours}" if self.chance(0.7) else f"{y.ours} = {x.ours}"
+
+    def bare(self, rows: str) -> Rows:
+        """A stream without operators that keep state."""
+        if self.chance(0.35):
+            return self.sub(self.plain(self.table(self.r.choice("ssq"), rows)))
+        return self.table(self.r.choice("ssq"), rows)
+
+    def interval(self, waits: bool = False) -> Rows:
+        """Two streams by key and time apart. ``waits``: what is above waits for the watermark.
+
+        A relation's last row may meet itself where both sides read it; one that meets nothing comes out never. Of a
+        FULL JOIN it comes out at once when its key is NULL, which that of a bare relation is not.
+        """
+        how, apart = self.r.choice(["", "INNER ", "LEFT ", "FULL "]), self.r.choice([1, 3, 10])
+        inner = how in ("", "INNER ")
+        while True:
+            name = "early" if inner and not waits else "ok"
+            a, b = (self.table(self.r.choice("ssq"), name) if how == "FULL " else self.bare(name) for _ in range(2))
+            alike = {c.type for c in a.columns} & {c.type for c in b.columns} & {"str", "int"}
+            if alike and (inner or not _read(a) & _read(b)):
+                break
+        x, y = self.pair(a, b)
+        near = f"abs({a.time} - {b.time}) <= {apart * 1000}"
+        return Rows(
+            f"{a.ours} {how}JOIN {b.ours} WITHIN {apart} SECONDS ON {self.on(x, y)}",
+            f"{a.pg} {how}JOIN {b.pg} ON {x.pg} = {y.pg} AND {near}",
+            a.columns + b.columns,
+            time=f"greatest({a.time}, {b.time})",
+        )
+
+    def temporal(self, depth: int = 0) -> Rows:
+        """A stream, or two joined ones, with one or two changelogs as they were at its time."""
+        left = self.interval(waits=True) if depth == 0 and self.chance(0.15) else self.stream("ok", depth + 1)
+        keys = [c for c in left.columns if c.type == "str"]
+        if not keys:
+            return self.temporal(depth)
+        for _ in range(self.r.choice([1, 1, 2])):
+            left = self.version(left, keys)
+        return left
+
+    def version(self, left: Rows, keys: list[Column]) -> Rows:
+        """The rows of a stream with a changelog's, or those of a filter of it."""
+        name, how = self.r.choice("ce"), self.r.choice(["", "LEFT "])
+        alias = self.name("r")
+        kinds = {c: KINDS[t] for c, t in COLUMNS[name].items()}
+        right = Column(KEYS[name][0], "str", f"{alias}.{KEYS[name][0]}", f"{alias}.{KEYS[name][0]}")
+        key = self.r.choice([c for c in keys if c.name == right.name] or keys)
+        version = (
+            f"SELECT * FROM log_{name} l WHERE l.{right.name} = {key.pg} AND l.__time <= {left.time} "
+            "ORDER BY l.__time DESC, l.__partition DESC, l.__offset DESC LIMIT 1"
+        )
+        ours, passes = f"{name} {alias}", ""
+        if self.chance(0.25):
+            inner = [Column(c, k, f"l.{c}", f"l.{c}") for c, k in kinds.items()]
+            shown = [right.name, *self.r.sample([c for c in kinds if c != right.name], 2)]
+            c = Expressions(self.r, inner, 2).condition()
+            ours, passes = f"(SELECT {', '.join(shown)} FROM {name} l WHERE {c.ours}) {alias}", f" AND {c.pg}"
+            kinds = {c: kinds[c] for c in shown}
+        return Rows(
+            f"{left.ours} {how}JOIN {ours} ON {self.on(key, right)}",
+            f"{left.pg} {how}JOIN LATERAL (SELECT * FROM ({version}) l WHERE NOT __delete{passes}) {alias} ON true",
+            left.columns + tuple(Column(c, k, f"{alias}.{c}", f"{alias}.{c}") for c, k in kinds.items()),
+            time=left.time,
+        )
+
+    def changelogs(self) -> Rows:
+        """Two or three changelogs, what they hold now; among them results of others."""
+        a = self.keyed_side()
+        for _ in range(self.r.choice([1, 1, 1, 2])):
+            b = self.keyed_side()
+            if not any(x.type == y.type and x.type in ("str", "int") for x in a.columns for y in b.columns):
+                continue
+            x, y = self.pair(a, b)
+            how = self.r.choice(["", "LEFT ", "FULL "])
+            single = how != "FULL " and [c.pg for c in b.key] == [y.pg]
+            a = Rows(
+                f"{a.ours} {how}JOIN {b.ours} ON {self.on(x, y)}",
+                f"{a.pg} {how}JOIN {b.pg} ON {x.pg} = {y.pg}",
+                a.columns + b.columns, "changelog", a.key + (() if single else b.key),
+            )  # fmt: skip
+        return a
+
+    def keyed_side(self) -> Rows:
+        if self.chance(0.2):
+            query = self.group(self.stream("all") if self.chance(0.5) else self.changelog(), whole=False)
+            return self.sub(query)
+        return self.changelog()
+
+
+def _read(rows: Rows) -> set[str]:
+    """The streams that are read."""
+    return set(re.findall(r"\b([sq])_(?:ok|early)\b", rows.pg))
