@@ -56,7 +56,8 @@ class Ranks(Joins):
         """Top-N. ``by``: the partition. Rows that have lost their place are told apart by what is selected of them."""
         e = Expressions(self.r, rows.columns, 2)
         by = self.by(rows, e, self.r.choice([0, 1, 1, 1, 2])) if by is None else by
-        sorts = [self.r.choice(rows.flat).e if self.chance(0.7) else e.any() for _ in range(self.r.choice([1, 1, 2]))]
+        own = [c.e for c in rows.flat if c.type not in ("ints", "strs")]
+        sorts = [self.r.choice(own) if own and self.chance(0.7) else e.any() for _ in range(self.r.choice([1, 1, 2]))]
         function = self.r.choice(["ROW_NUMBER", "ROW_NUMBER", "ROW_NUMBER", "RANK", "DENSE_RANK"])
         orders = [self.order(s) for s in sorts]
         place = [(p, p) for p in PLACE] if rows.placed and function == "ROW_NUMBER" else []
