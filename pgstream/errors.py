@@ -567,6 +567,15 @@ class SlowReader(
     """A client left the rows of a statement of ours unread for too long."""
 
 
+class TooManyStreams(
+    PgStreamError,
+    sqlstate="53400",
+    message="too many streaming SELECTs at once: a user may run {most}",
+    hint="End one of them, read a materialized view, or raise the server's setting max_streams_per_user.",
+):
+    """A user reads as many streaming results as the server allows one user."""
+
+
 class ShuttingDown(
     PgStreamError, sqlstate="57P01", message="terminating connection due to administrator command", severity="FATAL"
 ):

@@ -22,6 +22,7 @@ from pgstream.engine.channel import Alive, Analyze, Analyzed, Ended, Event, Fail
 from pgstream.engine.life import Queries
 from pgstream.engine.lock import PoolLock
 from pgstream.engine.pool import Pool, Prepare
+from pgstream.engine.readers import Place
 from pgstream.engine.results import ResultStream
 from pgstream.errors import EngineUnavailable, PgStreamError
 from pgstream.planner.plan import Plan
@@ -190,17 +191,22 @@ class ComputePool:
         finally:
             del self._asked[id]
 
-    def open_result(self, plan: Plan) -> ResultStream:
+    def open_result(self, plan: Plan, place: Place) -> ResultStream:
         """Rows of an interactive SELECT. ``aclose`` ends its Spark query."""
         query = str(uuid.uuid4())
 
         async def begin(stream: ResultStream) -> None:
+            place.take()
             await self._awake()
             start = await requests.start_result(self._catalog, query, plan)
             self._results[query] = stream
             self._pool.send(start)
 
-        return ResultStream(query, begin, self._pool.send, lambda id: self._results.pop(id, None))
+        def forget(id: str) -> None:
+            self._results.pop(id, None)
+            place.leave()
+
+        return ResultStream(query, begin, self._pool.send, forget)
 
     # What the worker says
 

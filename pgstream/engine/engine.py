@@ -20,6 +20,7 @@ from pgstream.config import Config
 from pgstream.engine import launch
 from pgstream.engine.compute import Columns, ComputePool
 from pgstream.engine.launch import Launch
+from pgstream.engine.readers import Readers
 from pgstream.engine.results import ResultStream
 from pgstream.errors import NotReady, PgStreamError
 from pgstream.planner.plan import Plan
@@ -42,6 +43,7 @@ class Engine:
         self._pools: dict[str, ComputePool] = {}
         self._used_at: dict[str, float] = {}
         self._keeping: asyncio.Task[None] | None = None
+        self._readers = Readers(config.max_streams_per_user)
 
     async def start(self) -> None:
         """Wake the default pool, and soon those that have queries; returns at once."""
@@ -176,6 +178,6 @@ class Engine:
         """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable, NotReady."""
         return await self._usable(pool).analyze(plan)
 
-    def open_result(self, plan: Plan, pool: str = DEFAULT) -> ResultStream:
-        """Rows of an interactive SELECT. ``aclose`` ends its Spark query."""
-        return self._usable(pool).open_result(plan)
+    def open_result(self, plan: Plan, pool: str = DEFAULT, *, user: str = "") -> ResultStream:
+        """Rows of an interactive SELECT. ``aclose`` ends its Spark query; TooManyStreams may come for the first row."""
+        return self._usable(pool).open_result(plan, self._readers.place(user))

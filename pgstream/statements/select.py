@@ -75,7 +75,7 @@ class SelectStream(Statement):
         planned = self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
         plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
-        rows = ctx.engine.open_result(plan, ctx.session.pool)
+        rows = ctx.engine.open_result(plan, ctx.session.pool, user=ctx.session.user)
         rows.tell_when_quiet(lambda: ctx.notice("still waiting for the first row", hint=_hint(plan)))
         return Result(ROWS, [Column(c.name, c.type) for c in columns], rows)
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from pgstream.engine import channel, compute, leftover, life, pool, results, suspects
-from pgstream.errors import EngineUnavailable, NotReady, RelayedError
+from pgstream.engine.readers import Readers
+from pgstream.errors import EngineUnavailable, NotReady, RelayedError, TooManyStreams
 from pgstream.planner.plan import VERSION
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
 
@@ -383,6 +384,31 @@ async def test_results_end_with_limit_fault_or_death(bench: Bench) -> None:
                 seen.append(row[0])
         assert seen == ["1", "2", "3"]
     assert not bench.engine.pool("default")._results
+
+
+async def test_a_user_reads_so_many_at_once(bench: Bench) -> None:
+    await bench.engine.start()
+    bench.engine._readers = Readers(2)
+
+    def opened(user: str) -> results.ResultStream:
+        return bench.engine.open_result(result_plan(), user=user)
+
+    unread, first, second, third = (opened("ann") for _ in range(4))
+    for rows in (first, second):
+        await anext(rows)
+    with pytest.raises(TooManyStreams, match="may run 2"):
+        await anext(third)
+    other = opened("bob")
+    await anext(other)
+    await first.aclose()
+    await first.aclose()
+    fourth = opened("ann")
+    await anext(fourth)
+    with pytest.raises(TooManyStreams):
+        await anext(opened("ann"))
+    for rows in (unread, second, third, fourth, other):
+        await rows.aclose()
+    assert not bench.engine._readers._reading
 
 
 async def test_closing_wakes_the_reader(bench: Bench) -> None:
