@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pgstream.errors import PgStreamError, ProtocolViolation
-from pgstream.server import shapes, simple, undecided
+from pgstream.server import search_path, shapes, simple, undecided
 from pgstream.server.ask import ask
-from pgstream.server.flight import FAILED, QUERY, SYNC
+from pgstream.server.flight import BLOCK, FAILED, QUERY, SYNC
 from pgstream.server.language import Piece
 from pgstream.server.run import as_error
-from pgstream.server.search_path import QUESTION
+from pgstream.server.settled import has_numbers_only, query_key
 from pgstream.statements import system_tables
 from pgstream.statements.base import Statement
 from pgstream.statements.system_tables import CopySystemTables
@@ -64,18 +64,18 @@ class Inbound:
         flight, end, begin, pos = client.flight, len(data), 0, self._passing
         named = bool(client.extended.prepared or client.extended.portals or client.alert)
         clean = not (pos or named or self._skipping or flight.copying)
-        shaped = 0  # where messages begin that may be laid out as others were: at the begin, and behind a text
+        if clean:
+            shape = shapes.requests.get(end)
+            if (shape is not None and shape[0](data) == shape[1]) or self._passes(data, end):
+                flight.pending.append(QUERY if data[0] == QUERY else SYNC)
+                flight.open = 0
+                self.waiting = b""  # of which data may consist
+                client.backend.write(data)
+                return
+        behind = 0  # the last text: messages of which the layout may be kept
         if flight.copying:
             pos = self._feed_copy(data, pos)
         while end - pos >= 5:
-            if clean and pos == shaped:
-                shape = shapes.requests.get(end - pos)
-                if shape is not None and shape[0](data[pos:] if pos else data) == shape[1]:
-                    flight.pending.append(SYNC)
-                    flight.open = 0
-                    self.waiting = b""  # of which data may consist
-                    client.backend.write(data[begin:] if begin else data)
-                    return
             kind, length = header(data, pos)
             after = pos + length + 1
             if not 4 <= length <= SMALL_LIMIT:
@@ -108,7 +108,7 @@ class Inbound:
                     data = read
                     if self._own_text(kind, data, pos, begin):
                         return
-                shaped = after
+                behind = after
                 if kind == PARSE:
                     flight.open += 1
                 else:
@@ -135,8 +135,8 @@ class Inbound:
         if pos >= end:
             self._passing, self.waiting = pos - end, b""
             client.backend.write(data[begin:] if begin else data)
-            if clean and shaped < pos == end <= shapes.LONGEST:
-                shapes.learn(shapes.requests, data[shaped:], NAMING, SYNC)
+            if clean and behind < pos == end <= shapes.LONGEST:
+                shapes.learn(shapes.requests, data[behind:], NAMING, SYNC)
         else:
             # As it lies when nothing came before it: a long message comes in thousands of chunks.
             self._passing, self.waiting = 0, data[pos:] if pos else data
@@ -152,23 +152,39 @@ class Inbound:
             self.left, self.waiting = True, b""
             client.backend.write(data[begin:pos] + frontend.TERMINATE)
 
+    def _passes(self, data: bytes | bytearray, end: int) -> bool:
+        """Whether a chunk is a Query of PostgreSQL's, or a Parse of its before messages laid out as others were.
+
+        Only while nothing of ours is held or awaited.
+        """
+        kind = data[0] if end >= 5 else 0
+        if kind not in (QUERY, PARSE):
+            return False
+        after = header(data)[1] + 1
+        if kind == QUERY:
+            return after == end and self._is_postgres(QUERY, data, 0, end)
+        if after >= end or not self._is_postgres(PARSE, data, 0, after):
+            return False
+        shape = shapes.requests.get(end - after)
+        return shape is not None and shape[0](data, after) == shape[1]
+
     def _is_postgres(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:
         """Whether a Query or Parse is PostgreSQL's at a glance, while nothing of ours is held or awaited."""
         client = self._client
-        if client.path.stale or client.cursors.doubtful:
+        if client.path.stale or client.cursors.doubtful or (kind == QUERY and client.flight.open):
             return False
-        listener = client.listener
+        listener, message = client.listener, data[pos:after]
+        if not isinstance(message, bytes):
+            message = bytes(message)
         snapshot = listener.catalog.snapshot
-        if kind == QUERY:
-            # The text alone: clients of the simple protocol write their values into it, so no two are alike.
-            return not client.flight.open and listener.language.is_postgres(data[pos + 5 : after - 1], snapshot)
-        message = bytes(data[pos:after])
-        if listener.settled.has(message, snapshot):
+        key = message if kind == PARSE else query_key(message)
+        if key is not None and key in listener.settled.known(snapshot):
             return True
         begin, end = _text(kind, data, pos, after)
-        found = listener.language.is_postgres(data[begin:end], snapshot)
-        if found:
-            listener.settled.add(message, snapshot)
+        text = data[begin:end]
+        found = listener.language.is_postgres(text, snapshot)
+        if found and key is not None and (kind == PARSE or has_numbers_only(text)):
+            listener.settled.add(key, snapshot)
         return found
 
     def _system_names(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bytes | bytearray | None:
@@ -218,6 +234,10 @@ class Inbound:
         """A Bind, Describe, Execute or Close while we hold statements: begin its answer if it is ours."""
         after = pos + header(data, pos)[1] + 1
         message = frontend.decode(kind, bytes(data[pos + 5 : after]))
+        if isinstance(message, frontend.Bind) and self._client.must_follow and self._behind():
+            self._hold(data, begin, pos, pos)
+            self._client.begin(self.follow())
+            return True
         if not self._client.extended.is_ours(message):
             if isinstance(message, frontend.Bind):
                 self._client.path.bound(message.statement)
@@ -295,18 +315,26 @@ class Inbound:
             await self._follow_path()
 
     async def _follow_path(self) -> None:
-        context = self._client.context
-        schema, role = await self._in_force()
+        client, context = self._client, self._client.context
+        schema, role, path = await self._in_force()
         if role == context.user:
             # DISCARD ALL, for one, leaves a session without a role, and so without rights.
-            await ask(self._client.backend, "RESET ROLE")
-            schema, role = await self._in_force()
+            await ask(client.backend, "RESET ROLE")
+            schema, role, path = await self._in_force()
+        own = client.has_own_schema and search_path.with_own_schema(path, context.user)
+        if own:
+            # In a transaction for it alone: whether the path is for longer is seen, and followed, when it has ended.
+            local = client.flight.status == BLOCK or client.flight.open > 0
+            if local:
+                client.path.touched = client.alert = True
+            await ask(client.backend, search_path.change(own, local=local))
+            schema, role, _ = await self._in_force()
         context.schema = schema or "public"
         context.role = self._client.listener.snapshot.role_of(context.user, role)
 
-    async def _in_force(self) -> tuple[str | None, str]:
-        schema, role = json.loads(await ask(self._client.backend, QUESTION) or '[null, ""]')
-        return schema, role
+    async def _in_force(self) -> tuple[str | None, str, str]:
+        schema, role, path = json.loads(await ask(self._client.backend, search_path.QUESTION) or '[null, "", ""]')
+        return schema, role, path
 
     def recognize(self, text: str, name: str | None = None) -> type[Statement] | None:
         """The class of a statement of ours; ``name`` is that of a prepared statement."""

@@ -108,7 +108,10 @@ class Runner:
     ) -> Result:
         """Run a statement that was parsed from ``text``."""
         executor = HERE if statement.local else self._client.listener.executor
+        before = self._client.has_own_schema
         result = await executor.execute(text, statement, self._context(parameters, oids))
+        if self._client.has_own_schema != before:
+            self._client.path.stale = True
         if self._client.context.cursors or self._client.context.undecided:
             self._client.alert = True
         return result
@@ -134,6 +137,7 @@ class Runner:
             postgres=self._postgres,
             transaction=lambda what: undecided.transaction(client, what),
             run=lambda text, statement: self.execute(text, statement, parameters, oids),
+            cancel_own=lambda pid: listener.cancel_own(pid, client.context.user),
             parameters=parameters,
             parameter_oids=oids,
         )

@@ -3,20 +3,42 @@
 Owns: noticing texts and prepared statements that may change either, and asking PostgreSQL what is in force then, once,
 before the next statement is sniffed or run. PostgreSQL 16 does not report them by itself. A change that goes unnoticed
 (made in a function, say) is no escape: the session's role stays one that its user may take.
+``"$user"`` in it means the user's own schema, as in PostgreSQL, where it is by itself the role that a session works in.
 Must not know: messages. Start reading at ``SearchPath.saw``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from pgstream.names import quote, quote_always, quote_literal
 from pgstream.server.flight import IDLE
 
 _HEAD = 300
 """Characters of a text that are looked at: it is SET or set_config, not a line deep in a script."""
 _CHANGES = ("search_path", "discard all", "reset all", "set schema", "set local schema", "set session schema",
             "set role", "set local role", "set session role", "reset role", "set_config")  # fmt: skip
-QUESTION = "SELECT pg_catalog.json_build_array(pg_catalog.current_schema(), current_user)"
+QUESTION = (
+    "SELECT pg_catalog.json_build_array("
+    "pg_catalog.current_schema(), current_user, pg_catalog.current_setting('search_path'))"
+)
+_SCHEMA = re.compile(r'"(?:[^"]|"")*"|[^\s,"]+')
+_USER = ('"$user"', "$user")
+
+
+def with_own_schema(path: str, user: str) -> str | None:
+    """A search path with the user's schema behind its ``"$user"``; None: there is nothing to add."""
+    schemas, own = _SCHEMA.findall(path), quote(user)
+    at = next((n for n, schema in enumerate(schemas) if schema in _USER), None)
+    if at is None or own in schemas or quote_always(user) in schemas:
+        return None
+    return ", ".join([*schemas[: at + 1], own, *schemas[at + 1 :]])
+
+
+def change(path: str, *, local: bool) -> str:
+    """The statement that sets it."""
+    return f"SELECT pg_catalog.set_config('search_path', {quote_literal(path)}, {str(local).lower()})"
 
 
 class SearchPath:
@@ -26,8 +48,9 @@ class SearchPath:
 
     __slots__ = ("stale", "statements", "touched")
 
-    def __init__(self, parameters: Mapping[str, str]) -> None:
-        self.stale = self.touched = not parameters.keys().isdisjoint(("search_path", "options", "role"))
+    def __init__(self, parameters: Mapping[str, str], *, own_schema: bool = False) -> None:
+        given = not parameters.keys().isdisjoint(("search_path", "options", "role"))
+        self.stale = self.touched = given or own_schema
         self.statements: set[str] = set()
 
     def saw(self, text: str, *, whole: bool = True) -> bool:

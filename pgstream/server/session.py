@@ -260,9 +260,23 @@ class ClientSession(asyncio.Protocol):
         self.certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
     @property
+    def has_own_schema(self) -> bool:
+        """The database has a schema of the user's name, in which PostgreSQL looks first."""
+        return (self.context.database, self.context.user) in self.listener.snapshot.schemas
+
+    @property
+    def must_follow(self) -> bool:
+        """In the search path ``"$user"`` may not mean the user yet, for prepared statements neither."""
+        return self.path.stale and self.has_own_schema
+
+    @property
     def is_busy(self) -> bool:
         """A statement runs. Idle in a transaction block is not busy."""
         return self._greeted is not None and (self._task is not None or (self._attached and not self.flight.caught_up))
+
+    def runs_own(self, pid: int, user: str) -> bool:
+        """Whether a statement of ours runs in this session of a user's, known by its process id or its backend's."""
+        return self.runner.is_running and self.context.user == user and pid in (self.pid, self.backend.pid)
 
     async def cancel(self) -> None:
         """A CancelRequest came for this session. Ends when it has been delivered, as a client may rely on it."""
@@ -303,7 +317,8 @@ class ClientSession(asyncio.Protocol):
         context, path = self.context, self.path
         self.alert = bool(
             self.extended.portals or context.cursors or context.undecided or path.touched or path.statements
-        )
+            or self.must_follow
+        )  # fmt: skip
         if self.cursors.doubtful and self._task is None and self.inbound.whole and self.flight.caught_up:
             self.begin(self.inbound.follow())
 
@@ -404,7 +419,8 @@ class ClientSession(asyncio.Protocol):
             self._attach(greeted.backend)  # first of all: from here on it goes when the session does
         self.context = defaults.begin(greeted.user, greeted.database, greeted.role, self.listener.snapshot)
         ours = ("role", pg_role(greeted.role))
-        self.path = SearchPath({k: v for k, v in greeted.given.parameters.items() if (k, v) != ours})
+        parameters = {k: v for k, v in greeted.given.parameters.items() if (k, v) != ours}
+        self.path = SearchPath(parameters, own_schema=self.has_own_schema)
         self.pid = greeted.backend.pid if greeted.backend is not None else startup.new_pid()
         key = self.listener.keys.issue(self, self.pid, self.minor)
         self.write(messages.backend_key_data(self.pid, key) + messages.ready_for_query(IDLE))

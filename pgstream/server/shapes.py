@@ -18,8 +18,8 @@ from pgstream.wire.framing import header
 LONGEST = 2048
 """Bytes of a chunk; longer ones have more in them than a walk costs. Bounds the number of shapes, too."""
 
-Shape = tuple[Callable[[bytes | bytearray], tuple[bytes, ...]], tuple[bytes, ...]]
-"""What takes the headers out of a chunk of one length, and what they are in the known one."""
+Shape = tuple[Callable[..., tuple[bytes, ...]], tuple[bytes, ...]]
+"""What takes the headers out of the end of a chunk, of one length, and what they are in the known one."""
 Shapes = dict[int, Shape]
 
 requests: Shapes = {}
@@ -53,5 +53,5 @@ def _shape(data: bytes | bytearray, begins: Sequence[int]) -> Shape:
             end, i = end + 5, i + 1
         layout += f"{begin - at}x{end - begin}s"
         at = end
-    unpack = struct.Struct(f"{layout}{len(data) - at}x").unpack
+    unpack = struct.Struct(f"{layout}{len(data) - at}x").unpack_from
     return unpack, unpack(data)
