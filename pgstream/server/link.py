@@ -138,11 +138,15 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Does a session of yours have this key? If so end what it runs. Answered by Canceled."""
+    """Does a session of yours have this key? If so end what it runs. Answered by Canceled.
+
+    With a ``user`` in place of the key: has a session of that user's this process id, and runs a statement of ours?
+    """
 
     number: int
     pid: int
-    key: bytes = field(repr=False)
+    key: bytes = field(default=b"", repr=False)
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

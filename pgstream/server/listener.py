@@ -62,7 +62,7 @@ class Listener:
         self.refusals = Refusals()
         self.settled = Settled()
         self.seats, self.room = Seats(), config.max_connections
-        self.cancel_elsewhere: Callable[[int, bytes], Awaitable[bool]] = _nowhere
+        self.cancel_elsewhere: Callable[[int, bytes, str], Awaitable[bool]] = _nowhere
         self.ready = self.ending = False
         self._server: asyncio.Server | None = None
         self._held: list[socket.socket] = []
@@ -150,7 +150,7 @@ class Listener:
 
     async def cancel(self, pid: int, key: bytes) -> None:
         """End what the session of this key runs; a wrong key does nothing, and nobody is told."""
-        if not (await self.cancel_here(pid, key) or await self.cancel_elsewhere(pid, key)):
+        if not (await self.cancel_here(pid, key) or await self.cancel_elsewhere(pid, key, "")):
             self.refusals.say("wrong key in cancel request", "")
 
     async def cancel_here(self, pid: int, key: bytes) -> bool:
@@ -160,6 +160,17 @@ class Listener:
             return False
         await session.cancel()
         return True
+
+    async def cancel_own(self, pid: int, user: str) -> bool:
+        """End the statement of ours that the user's own session with this backend runs, whichever process has it."""
+        return self.cancel_own_here(pid, user) or await self.cancel_elsewhere(pid, b"", user)
+
+    def cancel_own_here(self, pid: int, user: str) -> bool:
+        """The same in this process; whether there was one."""
+        found = [session for session in self.admitted if session.runs_own(pid, user)]
+        for session in found:
+            session.runner.cancel()
+        return bool(found)
 
     def hand_over(self) -> None:
         """Listener processes accept from now on: this one only holds the port."""
@@ -201,7 +212,7 @@ class Listener:
         log.info("sessions ended")
 
 
-async def _nowhere(pid: int, key: bytes) -> bool:
+async def _nowhere(pid: int, key: bytes, user: str) -> bool:
     """There is no other listener process."""
     return False
 

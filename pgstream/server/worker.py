@@ -120,14 +120,18 @@ class Worker:
             log.error("not reloaded", index=self._index, why=e.text, hint=e.hint)
 
     async def _cancel_here(self, message: Cancel) -> None:
-        found = self._listener is not None and await self._listener.cancel_here(message.pid, message.key)
+        listener, found = self._listener, False
+        if listener is not None and message.user:
+            found = listener.cancel_own_here(message.pid, message.user)
+        elif listener is not None:
+            found = await listener.cancel_here(message.pid, message.key)
         self._link.send(Canceled(message.number, found))
 
-    async def _cancel_elsewhere(self, pid: int, key: bytes) -> bool:
+    async def _cancel_elsewhere(self, pid: int, key: bytes, user: str) -> bool:
         number = next(self._numbers)
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self._link.send(Cancel(number, pid, key))
+        self._link.send(Cancel(number, pid, key, user))
         return await answer
 
     def _spawn(self, work: Any) -> None:

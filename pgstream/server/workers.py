@@ -216,7 +216,7 @@ class Workers:
                 number = next(self._numbers)
                 running.canceled[number] = asyncio.get_running_loop().create_future()
                 waiting.append(running.canceled[number])
-                running.link.send(Cancel(number, message.pid, message.key))
+                running.link.send(replace(message, number=number))
         done = (await asyncio.wait(waiting, timeout=ANSWER_S))[0] if waiting else ()
         asking.link.send(Canceled(message.number, any(answer.result() for answer in done)))
 

@@ -32,7 +32,7 @@ _INTEGER, _BIGINT = 23, 20
 class EndBackend(Statement):
     """SELECT { pg_terminate_backend | pg_cancel_backend } ( pid [, timeout] ) [[AS] name];
 
-    End a session of your own login, or what PostgreSQL runs for it. Others' are PostgreSQL's to refuse or to end.
+    End a session of your own login, or what it runs. Others' are PostgreSQL's to refuse or to end.
     """
 
     words: ClassVar = ()
@@ -62,7 +62,10 @@ class EndBackend(Statement):
         numbers = [self._value(ctx, a) for a in self.arguments]
         done: bool | None = None
         if None not in numbers:
-            done = await ctx.catalog.end_backend(self.function, numbers, ctx.session.user)
+            if self.function == "pg_cancel_backend" and await ctx.cancel_own(numbers[0] or 0):
+                done = True  # a streaming SELECT, say: its backend rests meanwhile
+            else:
+                done = await ctx.catalog.end_backend(self.function, numbers, ctx.session.user)
             if done is None:
                 listed = ", ".join(map(str, numbers))
                 done = await ctx.postgres(f"SELECT pg_catalog.{self.function}({listed})") == "t"

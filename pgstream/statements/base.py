@@ -88,7 +88,8 @@ class Context:
     backend connection; ``use_schema`` sets its search_path, ``use_role`` its role; ``postgres`` runs one statement of
     PostgreSQL's in it, inside the client's transaction, and gives the first value of its first row; ``run`` runs
     another statement, which was parsed from a text, with the same parameters; ``transaction`` gives the client's
-    transaction that a change stands or falls with, if one is open, and refuses what it is told in a read-only one.
+    transaction that a change stands or falls with, if one is open, and refuses what it is told in a read-only one;
+    ``cancel_own`` ends the statement of ours that a session of the same user runs, known by its backend's process id.
     ``parameters`` are the bound values of the extended protocol in text form (None = NULL), ``parameter_oids`` the
     PostgreSQL types of these.
     """
@@ -104,6 +105,7 @@ class Context:
     postgres: Callable[[str], Awaitable[str | None]]
     transaction: Callable[[str], Awaitable[str | None]]
     run: Callable[[str, Statement], Awaitable[Result]]
+    cancel_own: Callable[[int], Awaitable[bool]]
     parameters: Sequence[str | None] = ()
     parameter_oids: Sequence[int] = ()
 

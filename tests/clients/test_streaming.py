@@ -66,6 +66,17 @@ def test_types_and_rows_as_they_come(db: psycopg.Connection, binary: bool) -> No
     assert [n for (n,) in rows] == list(range(1000))
 
 
+def test_a_user_cancels_it_from_another_session(server: Server, db: psycopg.Connection) -> None:
+    with server.connect() as other:
+        rows = db.cursor().stream(f"SELECT n {EARLIEST}")
+        assert next(rows) == (0,)
+        assert other.execute("SELECT pg_cancel_backend(%s)", (db.info.backend_pid,)).fetchone() == (True,)
+        with pytest.raises(psycopg.errors.QueryCanceled, match="due to user request"):
+            for _ in rows:
+                pass
+        assert db.execute("SELECT 1").fetchone() == (1,)
+
+
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize(
     ("condition", "value"),

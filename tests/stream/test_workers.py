@@ -137,6 +137,14 @@ def test_a_stream_read_through_each(both: Both, kafka: Kafka) -> None:
         for _ in rows:
             pass
     assert other.execute("SELECT 1").fetchone() == (1,)
+    for stranger in (one, other):  # of this one's process, and of the other's
+        rows = other.cursor().stream("SELECT id FROM shared_in")
+        assert next(rows) == (0,)
+        with both.server.connect() if stranger is other else contextlib.nullcontext(one) as ends:
+            assert ends.execute(f"SELECT pg_cancel_backend({other.info.backend_pid})".encode()).fetchone() == (True,)
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            for _ in rows:
+                pass
 
 
 def test_cancel_requests_find_their_session(both: Both) -> None:
