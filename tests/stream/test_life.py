@@ -154,6 +154,40 @@ def test_late_rows_are_counted(db: psycopg.Connection[Any], kafka: Kafka) -> Non
 
 
 @pytest.mark.stream
+def test_idle_partitions_do_not_stop_time(db: psycopg.Connection[Any], kafka: Kafka) -> None:
+    begin(db, kafka, "still", 3)
+    db.execute("""CREATE CHANGELOG still_windows WITH ('store' = still) AS SELECT window_start, count(*) AS n
+        FROM TUMBLE(still_in, SIZE 1 SECOND) WITH ('timestamp' = 'id') GROUP BY window_start""")
+    # The second partition falls silent, the third never spoke.
+    kafka.produce("still", [(None, '{"id": 1500}')], partition=1)
+    kafka.produce("still", [(None, '{"id": 1000}'), (None, '{"id": 100000}')], partition=0)
+    told = within(60, lambda: kafka.consume("still_windows", 1, 5))
+    assert [json.loads(v or "")["n"] for _, v, _ in told] == [2]
+
+
+@pytest.mark.stream
+def test_queries_that_fail_harm_no_other(db: psycopg.Connection[Any], kafka: Kafka) -> None:
+    begin(db, kafka, "harmless")
+    for topic in ("rubbish", "gone_too"):
+        kafka.topic(topic)
+        db.execute(f"CREATE STREAM {topic}_in (id BIGINT) WITH ('store' = harmless, 'topic' = '{topic}', "
+                   "'value.format' = 'json', 'starting.position' = 'earliest')".encode())  # fmt: skip
+    (well,) = run(db, "CREATE MATERIALIZED VIEW harmless_view AS SELECT id FROM harmless_in")
+    (bad,) = run(db, "CREATE MATERIALIZED VIEW rubbish_view AS SELECT id FROM rubbish_in")
+    (waits,) = run(db, "CREATE MATERIALIZED VIEW gone_view_too AS SELECT id FROM gone_too_in")
+    kafka.produce("rubbish", [(None, "rubbish")])
+    kafka.admin.delete_topics(["gone_too"])["gone_too"].result(20)
+    within(30, lambda: facts(db, bad)["state"] == "errored")
+    said = within(60, lambda: (f := facts(db, waits)).get("message") or f.get("error"))
+    assert "topic" in said
+    produce(kafka, "harmless", *range(100))
+    within(30, lambda: count(db, "harmless_view") == 100)
+    found = facts(db, well)
+    assert (found["state"], found["attempts"]) == ("running", "1")
+    db.execute(f"TERMINATE QUERY {waits}".encode())
+
+
+@pytest.mark.stream
 @pytest.mark.timeout(120)
 def test_states_outlive_the_server(kafka: Kafka, workspace: Path) -> None:
     server = Server(workspace / "states")
