@@ -18,7 +18,7 @@ from docs import tested
 from pgstream import errors, statements, stores, types
 from pgstream.catalog.system_tables import TABLES
 from pgstream.config import SETTINGS
-from pgstream.planner.functions import ANY, FUNCTIONS
+from pgstream.planner.functions import ANY, FUNCTIONS, GROUPS
 from pgstream.stores.spec import Can, Full, Option, OptionTable, StoreType
 from tests.datadriven import Case, cases
 
@@ -175,26 +175,69 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
-def functions_page() -> str:
-    """docs/functions.md: every function, its arities, its kind."""
-    out = ["# Functions\n\n" + NOTE.format(origin="pgstream/planner/functions.py")]
-    out.append("Functions follow Flink 1.20 where DeltaStream's manual is silent. The Spark SQL of each stands in the ")
-    out.append("last column; `{0}` is the first argument. Each row is executed by `tests/stream/functions`.\n\n")
-    for title, aggregate in (("Scalar functions", False), ("Aggregate functions", True)):
-        out.append(f"## {title}\n\n| function | arguments | result | in Spark |\n|---|---|---|---|\n")
-        for name, f in sorted(FUNCTIONS.items()):
-            if f.aggregate is aggregate:
-                counts = ", ".join(f"{f.least} or more" if n == ANY else str(n) for n in sorted(f.templates))
-                result = {"0": "that of the first argument", None: ""}.get(f.type, f.type)
-                spark = (
-                    " · ".join(
-                        f"`{_cell(t.replace('{name}', name.lower()))}`" for t in f.templates.values() if t != "{time}"
-                    )
-                    or "see `planner/calls.py`"
-                )
-                out.append(f"| `{name}` | {counts} | {result} | {spark} |\n")
-        out.append("\n")
-    return "".join(out).rstrip() + "\n"
+FUNCTION_TITLES = {
+    "aggregates": "Aggregate functions", "math": "Mathematical functions", "strings": "String functions",
+    "times": "Date and time functions", "conditions": "Conditional functions", "collections": "Arrays and maps",
+    "json": "JSON functions", "hashes": "Hashes", "rows": "Functions of a row's record",
+}  # fmt: skip
+
+
+def function_pages() -> dict[str, str]:
+    """docs/functions.md, and a page a group: every function with an executed example."""
+    shown = _calls_shown()
+    index = ["# Functions\n\n" + NOTE.format(origin="pgstream/planner/functions.py")]
+    index.append("Functions follow Flink 1.20 where DeltaStream's manual is silent; operators and types are in\n")
+    index.append(
+        "[types.md](types.md) and [semantics.md](semantics.md). Every example is run by `tests/stream/functions`,\n"
+    )
+    index.append("over this row:\n\n" + _row_shown() + "\n")
+    pages = {}
+    for group, title in FUNCTION_TITLES.items():
+        names = sorted({f.name for f in GROUPS[group]})
+        pages[f"functions/{group}.md"] = _function_page(title, names, shown)
+        index.append(f"- [{title}](functions/{group}.md): {', '.join(f'`{n}`' for n in names)}\n")
+    return {"functions.md": "".join(index)} | pages
+
+
+def _function_page(title: str, names: list[str], shown: dict[str, list[tuple[str, str]]]) -> str:
+    out = [f"# {title}\n\n" + NOTE.format(origin="pgstream/planner/functions.py")]
+    out.append("The row of the examples stands in [functions.md](../functions.md).\n\n")
+    out.append("| function | arguments | result | example | gives |\n|---|---|---|---|---|\n")
+    for name in names:
+        f = FUNCTIONS[name]
+        counts = ", ".join(f"{f.least} or more" if n == ANY else str(n) for n in sorted(f.templates))
+        result = {"0": "that of the first argument", None: ""}.get(f.type, _cell(str(f.type)))
+        examples_ = shown.get(name, [])[:2] or [("", "")]
+        for i, (call, value) in enumerate(examples_):
+            first = f"`{name}` | {counts} | {result}" if i == 0 else " | | "
+            code = f"`` {call.replace('|', chr(92) + '|')} ``" if call else ""
+            out.append(f"| {first} | {code} | {_cell(value)} |\n")
+    return "".join(out)
+
+
+def _calls_shown() -> dict[str, list[tuple[str, str]]]:
+    """Executed examples by the function that they call first."""
+    out: dict[str, list[tuple[str, str]]] = {}
+    spelled = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON", "TRIM_LEADING": "TRIM(LEADING",
+               "TRIM_TRAILING": "TRIM(TRAILING"}  # fmt: skip
+    for case in cases(DOCS.parent / "tests/stream/functions/functions.test"):
+        for line in case.expected.split("\n"):
+            call, _, value = line.partition("  =>  ")
+            for name in FUNCTIONS:
+                word = spelled.get(name, name)
+                if re.search(rf"(?<![\w]){re.escape(word)}(?![\w])", call, re.I):
+                    out.setdefault(name, []).append((call, value.rpartition(" : ")[0]))
+    for name, found in out.items():
+        # What begins with the call first.
+        found.sort(key=lambda c: not c[0].upper().startswith(name))
+    return out
+
+
+def _row_shown() -> str:
+    from tests.stream.functions import row
+
+    columns = zip(row.COLUMNS.items(), row.FIRST, strict=True)
+    return "".join(f"- `{n}` {_cell(t)}: {_cell(str(v))}\n" for (n, t), v in columns)
 
 
 def system_tables_page() -> str:
@@ -240,7 +283,7 @@ def pages() -> dict[str, str]:
     return {
         "errors.md": errors_page(),
         "settings.md": settings_page(),
-        "functions.md": functions_page(),
+        **function_pages(),
         "types.md": types_page(),
         "system_tables.md": system_tables_page(),
         **statement_pages(),

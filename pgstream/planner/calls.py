@@ -15,7 +15,7 @@ from pgstream import types
 from pgstream.catalog.records import RelationRecord
 from pgstream.errors import InvalidStatement, NotYet, UndefinedFunction
 from pgstream.names import quote_text
-from pgstream.planner import checked, infer
+from pgstream.planner import checked, infer, json_calls
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.functions import Function
@@ -211,4 +211,5 @@ _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "json": _json,
     "rowkey": _rowkey,
     "rowmetadata": _rowmetadata,
+    **json_calls.BUILDERS,
 }

@@ -213,6 +213,9 @@ class Compiler:
         return self._binary(node, "||", types.TEXT)
 
     def on_is(self, node: exp.Is) -> Typed:
+        unknown = node.expression
+        if isinstance(unknown, exp.Column) and not unknown.table and fold(unknown.this) == "unknown":
+            node = exp.Is(this=node.this, expression=exp.Null(), negate=node.args.get("negate"))
         if not isinstance(node.expression, (exp.Null, exp.Boolean)):
             raise NotYet(what="this form of IS", at=at(node.expression) or at(node))
         negation = "NOT " if node.args.get("negate") else ""
@@ -227,8 +230,11 @@ class Compiler:
         return Typed(f"({self.sql(node.this)} IN ({items}))", types.BOOLEAN)
 
     def on_between(self, node: exp.Between) -> Typed:
-        low, high = self.sql(node.args["low"]), self.sql(node.args["high"])
-        return Typed(f"({self.sql(node.this)} BETWEEN {low} AND {high})", types.BOOLEAN)
+        low, high, value = self.sql(node.args["low"]), self.sql(node.args["high"]), self.sql(node.this)
+        text = f"({value} BETWEEN {low} AND {high})"
+        return Typed(
+            f"({text} OR ({value} BETWEEN {high} AND {low}))" if "symmetric" in node.meta else text, types.BOOLEAN
+        )
 
     def on_like(self, node: exp.Expr, escape: str = "") -> Typed:
         negation = "NOT " if node.args.get("negate") else ""

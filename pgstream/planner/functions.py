@@ -10,7 +10,7 @@ Start reading at ``FUNCTIONS``. The worker runs with ``spark.sql.ansi.enabled=fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ANY = -1
 
@@ -64,6 +64,11 @@ _LISTAGG = f"if(size({_LISTED}) = 0, null, array_join(transform(array_sort({_LIS
 _JSON = "get_json_object({0}, {1})"
 _JSON_NESTED = f"left({_JSON}, 1) in ('{{{{', '[')"
 _JSON_KIND = "schema_of_variant(try_variant_get(try_parse_json({0}), {1}, 'variant'))"
+_KIND = "left(schema_of_variant(try_parse_json({0})), 5)"
+_IS_JSON = (
+    f"coalesce(case {{1}} when 'OBJECT' then {_KIND} = 'OBJEC' when 'ARRAY' then {_KIND} = 'ARRAY'"
+    f" when 'SCALAR' then {_KIND} not in ('OBJEC', 'ARRAY') else {_KIND} is not null end, false)"
+)
 _QUOTED_SPLIT = "split({0}, concat('\\\\Q', {1}, '\\\\E'))"
 _SCALE = "power(10, {1})"
 
@@ -142,6 +147,23 @@ _STRINGS = [
     *_row("ENCODE", "encode({0}, {1})", type="VARBINARY", first=2),
     *_row("DECODE", "decode({0}, {1})", type="VARCHAR", first=2),
     *_row("STARTSWITH ENDSWITH", "{name}({0}, {1})", type="BOOLEAN", first=2),
+    *_row("BTRIM", "trim({0})", "trim(BOTH {1} FROM {0})", type="VARCHAR"),
+    *_row("TRANSLATE", "translate({0}, {1}, {2})", type="VARCHAR", first=3),
+    *_all("ELT", "elt({*})", 2, "VARCHAR"),
+    *_row("SPLIT", _QUOTED_SPLIT, type="ARRAY<VARCHAR>", first=2),
+    *_row("URL_ENCODE", "url_encode({0})", type="VARCHAR"),
+    *_row("URL_DECODE", "try_url_decode({0})", type="VARCHAR"),
+    *_row("UNHEX", "unhex({0})", type="VARBINARY"),
+    *_row("REGEXP_COUNT REGEXP_INSTR", "{name}({0}, {1})", type="INTEGER", first=2),
+    *_row("REGEXP_SUBSTR", "regexp_substr({0}, {1})", type="VARCHAR", first=2),
+    *_row(
+        "REGEXP_EXTRACT_ALL",
+        "regexp_extract_all({0}, {1}, 0)",
+        "regexp_extract_all({0}, {1}, {2})",
+        type="ARRAY<VARCHAR>",
+        first=2,
+    ),
+    *_row("SIMILAR", "({0} rlike {1})", type="BOOLEAN", first=2, call="similar"),
 ]
 
 _TIMES = [
@@ -177,7 +199,7 @@ _CONDITIONS = [
     *_row("IS_DECIMAL", "(try_cast({0} as double) is not null)", type="BOOLEAN"),
     *_row("IS_DIGIT", "coalesce({0} rlike '^[0-9]+$', false)", type="BOOLEAN"),
     *_all("GREATEST LEAST", "if({any_null}, null, {name}({*}))", 2, "0"),
-    *_row("TYPEOF", "upper(typeof({0}))", type="VARCHAR"),
+    *_row("TYPEOF", "upper(typeof({0}))", "upper(typeof({0}))", type="VARCHAR"),
 ]
 
 _COLLECTIONS = [
@@ -192,6 +214,8 @@ _COLLECTIONS = [
     *_row("ARRAY_CONCAT", "concat({0}, {1})", type="0", first=2),
     *_row("ARRAY_MAX ARRAY_MIN", "{name}({0})"),
     *_row("ARRAY_JOIN", "array_join({0}, {1})", "array_join({0}, {1}, {2})", type="VARCHAR", first=2),
+    *_row("ARRAY_SLICE", "slice({0}, {1}, {2} - {1} + 1)", type="0", first=3),
+    *_row("ARRAY_FLATTEN", "flatten({0})"),
     *_row("ARRAY_SORT", "sort_array({0})", "sort_array({0}, {1})", type="0"),
     *_row("MAP_KEYS", "map_keys({0})"),
     *_row("MAP_VALUES", "map_values({0})"),
@@ -208,6 +232,13 @@ _JSONS = [
     *_row("JSON_EXISTS", "(try_variant_get(try_parse_json({0}), {1}, 'variant') is not null)", type="BOOLEAN", first=2,
           call="json"),
 ]  # fmt: skip
+
+_JSONS += [
+    *_row("JSON_STRING", "to_json({0})", type="VARCHAR", call="json_string"),
+    *_all("JSON_OBJECT JSON_ARRAY", "to_json({*})", 1, "VARCHAR"),
+    *_row("IS_JSON", "(try_parse_json({0}) is not null)", _IS_JSON, type="BOOLEAN"),
+]
+_JSONS = [replace(f, call=f.name.lower()) if f.name in ("JSON_OBJECT", "JSON_ARRAY") else f for f in _JSONS]
 
 _HASHES = [
     *_row("MD5 SHA1", "{name}({0})", type="VARCHAR"),
@@ -235,11 +266,17 @@ def _table(rows: list[Function]) -> dict[str, Function]:
     return out
 
 
-FUNCTIONS = _table([*_AGGREGATES, *_MATH, *_STRINGS, *_TIMES, *_CONDITIONS, *_COLLECTIONS, *_JSONS, *_HASHES, *_ROWS])
+GROUPS = {
+    "aggregates": _AGGREGATES, "math": _MATH, "strings": _STRINGS, "times": _TIMES, "conditions": _CONDITIONS,
+    "collections": _COLLECTIONS, "json": _JSONS, "hashes": _HASHES, "rows": _ROWS,
+}  # fmt: skip
+"""The functions by what they are about, each a page of the documentation."""
+
+FUNCTIONS = _table([row for rows in GROUPS.values() for row in rows])
 
 # Known to the language and planned: a sentence instead of "does not exist".
 PLANNED = frozenset((
     "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "COLLECT",
-    "JSON_OBJECT", "JSON_ARRAY", "JSON_STRING", "JSON_OBJECTAGG", "JSON_ARRAYAGG", "GROUPING", "GROUPING_ID",
+    "JSON_OBJECTAGG", "JSON_ARRAYAGG", "GROUPING", "GROUPING_ID",
     "GROUP_ID", "CURRENT_WATERMARK", "MATCH_ROWTIME", "CURRENT_TIME", "LOCALTIME", "CURRENT_DATABASE", "UNNEST",
 ))  # fmt: skip

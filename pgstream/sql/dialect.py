@@ -133,6 +133,11 @@ class DeltaStreamParser(Parser):
         "CEIL": lambda self: self._separated("CEIL", "TO"),
         "CEILING": lambda self: self._separated("CEILING", "TO"),
         "FLOOR": lambda self: self._separated("FLOOR", "TO"),
+        "JSON_VALUE": lambda self: self._json_path("JSON_VALUE"),
+        "JSON_QUERY": lambda self: self._json_path("JSON_QUERY"),
+        "JSON_EXISTS": lambda self: self._json_path("JSON_EXISTS"),
+        "JSON_OBJECT": lambda self: self._json_object(),
+        "JSON_ARRAY": lambda self: self._json_array(),
     }
     COLUMN_OPERATORS: ClassVar = {
         TokenType.DOT: None,
@@ -147,9 +152,10 @@ class DeltaStreamParser(Parser):
                       TokenType.OFFSET, TokenType.FETCH)
     } | {TokenType.MATCH_RECOGNIZE: lambda self: self._match_recognize()}  # fmt: skip
     QUERY_MODIFIER_TOKENS: ClassVar = set(QUERY_MODIFIER_PARSERS)
-    RANGE_PARSERS: ClassVar = {
-        token: Parser.RANGE_PARSERS[token] for token in (TokenType.IN, TokenType.IS, TokenType.LIKE)
-    } | {TokenType.BETWEEN: lambda self, this: self._parse_between(this)}
+    RANGE_PARSERS: ClassVar = {token: Parser.RANGE_PARSERS[token] for token in (TokenType.IN, TokenType.LIKE)} | {
+        TokenType.BETWEEN: lambda self, this: self._parse_between(this),
+        TokenType.IS: lambda self, this: self._is(this),
+    }
     PLACEHOLDER_PARSERS: ClassVar = {}
     ID_VAR_TOKENS: ClassVar = {TokenType.VAR, *UNRESERVED}
     TABLE_ALIAS_TOKENS: ClassVar = {TokenType.VAR}
@@ -331,12 +337,88 @@ class DeltaStreamParser(Parser):
             result.update_positions(token)
         return result
 
+    def _parse_range(self, *args: Any, **kw: Any) -> Any:
+        value = super()._parse_range(*args, **kw)
+        negated = self._curr.token_type is TokenType.NOT and self._next.text.upper() == "SIMILAR"
+        if negated:
+            self._advance()
+        if value is None or not self._match_text_seq("SIMILAR", "TO"):
+            return value
+        if (pattern := self._parse_bitwise()) is None:
+            self.raise_error("a pattern")
+        similar = exp.Anonymous(this="SIMILAR", expressions=[value, pattern])
+        return self.expression(exp.Not(this=similar)) if negated else similar
+
+    def _is(self, this: exp.Expr | None) -> exp.Expr | None:
+        """``IS``; with ``[NOT] JSON [VALUE | SCALAR | ARRAY | OBJECT]`` too."""
+        negated = self._curr.token_type is TokenType.NOT
+        word = self._next if negated else self._curr
+        if word is None or word.text.upper() != "JSON" or word.token_type is not TokenType.VAR:
+            other: exp.Expr | None = Parser.RANGE_PARSERS[TokenType.IS](self, this)
+            return other
+        self._advance(1 + negated)
+        kind = self._prev_word(("VALUE", "SCALAR", "ARRAY", "OBJECT")) or "VALUE"
+        made = exp.Anonymous(this="IS_JSON", expressions=[this, exp.Literal.string(kind)])
+        return exp.Not(this=made) if negated else made
+
+    def _json_path(self, name: str) -> exp.Expr:
+        """JSON_VALUE, JSON_QUERY and JSON_EXISTS; of their clauses RETURNING, and those that say the default."""
+        args = self._parse_csv(self._parse_disjunction)
+        to = self._type_text() if name == "JSON_VALUE" and self._match_text_seq("RETURNING") else None
+        default = "FALSE" if name == "JSON_EXISTS" else "NULL"
+        self._match_text_seq(default, "ON", "EMPTY")
+        self._match_text_seq(default, "ON", "ERROR")
+        word = self._curr.text.upper()
+        if word in ("NULL", "ERROR", "DEFAULT", "TRUE", "UNKNOWN", "WITH", "WITHOUT", "EMPTY"):
+            raise NotYet(what=f"{word} … in {name}", at=self._curr.start)
+        call = self._call(name, *args)
+        return exp.TryCast(this=call, to=to) if to is not None else call
+
+    def _json_object(self) -> exp.Expr:
+        """``JSON_OBJECT([KEY] key VALUE value, … [NULL | ABSENT ON NULL])``; its first argument says which."""
+        args: list[exp.Expr | None] = []
+        while self._curr.token_type is not TokenType.R_PAREN and not self._is_null_clause():
+            if self._curr.text.upper() == "KEY" and self._next.text.upper() != "VALUE":
+                self._advance()
+            args.append(self._parse_bitwise())
+            self._expect("VALUE")
+            args.append(self._parse_disjunction())
+            if not self._match(TokenType.COMMA):
+                break
+        return self._call("JSON_OBJECT", exp.Literal.string(self._null_clause("NULL")), *args)
+
+    def _json_array(self) -> exp.Expr:
+        """``JSON_ARRAY(value, … [NULL | ABSENT ON NULL])``; its first argument says which."""
+        args: list[exp.Expr | None] = []
+        while self._curr.token_type is not TokenType.R_PAREN and not self._is_null_clause():
+            args.append(self._parse_disjunction())
+            if not self._match(TokenType.COMMA):
+                break
+        return self._call("JSON_ARRAY", exp.Literal.string(self._null_clause("ABSENT")), *args)
+
+    def _is_null_clause(self) -> bool:
+        return self._curr.text.upper() in ("NULL", "ABSENT") and self._next.token_type is TokenType.ON
+
+    def _null_clause(self, default: str) -> str:
+        if not self._is_null_clause():
+            return default
+        word = self._curr.text.upper()
+        self._advance(2)
+        self._expect("NULL")
+        return word
+
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        symmetric = bool(self._match_text_seq("SYMMETRIC"))
+        if not symmetric:
+            self._match_text_seq("ASYMMETRIC")
         low = self._parse_bitwise()
         if not self._match(TokenType.AND):
             self.raise_error("AND")
         high = self._parse_bitwise()
-        return self.expression(exp.Between(this=this, low=low, high=high))
+        between = self.expression(exp.Between(this=this, low=low, high=high))
+        if symmetric:
+            between.meta["symmetric"] = True
+        return between
 
     def _parse_case(self) -> exp.Expr | None:
         subject = self._parse_disjunction() if self._curr.token_type is not TokenType.WHEN else None

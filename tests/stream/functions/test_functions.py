@@ -7,7 +7,6 @@ stand in ``ROWS``; the relation is ``t``.
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -23,33 +22,21 @@ from pgstream.planner.select import plan_select
 from pgstream.spark import faults
 from pgstream.sql.cursor import Cursor
 from tests.datadriven import Case, cases, check
+from tests.stream.functions.row import COLUMNS, FIRST, NOW
 
 # Spark's own client leaves a socket to the collector of garbage after collect().
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
-COLUMNS = {
-    "k": "VARCHAR", "n": "INTEGER", "b": "BIGINT", "d": "DOUBLE", "x": "DECIMAL(10,2)", "s": "VARCHAR", "u": "VARCHAR",
-    "f": "BOOLEAN", "ts": "TIMESTAMP(3)", "lt": "TIMESTAMP_LTZ(3)", "day": "DATE", "arr": "ARRAY<VARCHAR>",
-    "nums": "ARRAY<INTEGER>", "m": "MAP<VARCHAR, INTEGER>", "st": "STRUCT<a BIGINT, b STRUCT<c VARCHAR>>",
-    "j": "VARCHAR", "url": "VARCHAR", "raw": "VARBINARY",
-}  # fmt: skip
-_NOW = dt.datetime(2024, 2, 29, 13, 5, 7, 120000)
-_JSON = '{"a": {"b": [1, 2]}, "s": "it\'s", "n": 5, "q": "[x"}'
-FIRST = (
-    "a", 7, 70, 2.5, Decimal("12.50"), "Hello World", None, True, _NOW, _NOW.replace(tzinfo=dt.UTC),
-    dt.date(2024, 2, 29), ["x", "y", "x"], [3, 1, 2], {"k": 1}, {"a": 9, "b": {"c": "deep"}}, _JSON,
-    "https://u:p@h.io:1/p/x?q=1&r=2#f", b"abc",
-)  # fmt: skip
 REST = [("a", 2, 20, 1.5, "b1"), ("b", 4, 40, 25000000.0, "b2"), ("b", None, None, None, None), ("b", 5, 50, 0.5, "b3")]
 
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> DataFrame:
     names = list(COLUMNS)
-    data = [(*FIRST, _NOW, 0, 0)]
+    data = [(*FIRST, NOW, 0, 0)]
     for at, (k, n, b, d, s) in enumerate(REST, start=1):
         given = {"k": k, "n": n, "b": b, "d": d, "s": s}
-        data.append((*(given.get(c) for c in names), _NOW + dt.timedelta(seconds=at), 0, at))
+        data.append((*(given.get(c) for c in names), NOW + dt.timedelta(seconds=at), 0, at))
     declared = ", ".join(f"{n} {types.parse(t).spark}" for n, t in COLUMNS.items())
     return spark.createDataFrame(data, declared + ", __time timestamp, __partition int, __offset bigint").cache()
 
@@ -104,7 +91,8 @@ def test_every_function_is_called() -> None:
     text = "\n".join(c.input.upper() for c in cases(Path(__file__).parent / "functions.test"))
     random = {"RAND", "RAND_INTEGER", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP", "LOCALTIMESTAMP",
               "CURRENT_DATE"}  # fmt: skip
-    spelled = {name: name.replace("TRIM_", "TRIM(") for name in FUNCTIONS}
+    words = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON"}
+    spelled = {name: words.get(name, name.replace("TRIM_", "TRIM(")) for name in FUNCTIONS}
     assert [n for n, s in spelled.items() if n not in random and s not in text] == []
 
 

@@ -1,0 +1,82 @@
+"""JSON_STRING, JSON_OBJECT, JSON_ARRAY and SIMILAR TO: calls whose Spark SQL is put together of pieces.
+
+Owns: JSON text of values, with Flink's rules for NULL and for JSON inside JSON; SQL's patterns as Java's.
+Must not know: scopes. Start reading at ``BUILDERS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.errors import InvalidStatement, NotSupported
+from pgstream.names import quote_text
+from pgstream.planner.bind import at
+from pgstream.planner.expressions import Typed
+
+if TYPE_CHECKING:
+    from pgstream.planner.calls import Call
+
+_JAVA_ONLY = ".^$\\"
+
+
+def _text(value: Typed) -> str:
+    """A value as JSON text, ``null`` for NULL."""
+    listed = f"to_json(array({value.sql}), map('ignoreNullFields', 'false'))"
+    return f"substring({listed}, 2, char_length({listed}) - 2)"
+
+
+def _piece(call: Call, i: int) -> str:
+    """An argument as JSON text: one that is JSON by its making goes in as it is."""
+    node = call.node.expressions[i].unnest()
+    made = isinstance(node, exp.Anonymous) and str(node.this).upper() in ("JSON_OBJECT", "JSON_ARRAY")
+    return call.args[i].sql if made else _text(call.args[i])
+
+
+def _string(call: Call) -> Typed:
+    value = call.args[0]
+    return Typed(f"if({value.sql} is null, null, {_text(value)})", types.TEXT)
+
+
+def _array(call: Call) -> Typed:
+    keeps = call.node.expressions[0].this == "NULL"
+    parts = [
+        _piece(call, i) if keeps else f"if({call.args[i].sql} is null, null, {_piece(call, i)})"
+        for i in range(1, len(call.args))
+    ]
+    return Typed(f"concat('[', {_joined(parts)}, ']')", types.TEXT)
+
+
+def _object(call: Call) -> Typed:
+    keeps = call.node.expressions[0].this == "NULL"
+    parts = []
+    for i in range(1, len(call.args), 2):
+        pair = f"concat({_text(call.args[i])}, ':', {_piece(call, i + 1)})"
+        parts.append(pair if keeps else f"if({call.args[i + 1].sql} is null, null, {pair})")
+    return Typed(f"concat('{{', {_joined(parts)}, '}}')", types.TEXT)
+
+
+def _joined(parts: list[str]) -> str:
+    return f"concat_ws(',', {', '.join(parts)})" if parts else "''"
+
+
+def _similar(call: Call) -> Typed:
+    pattern = call.node.expressions[1]
+    if not pattern.is_string:
+        raise NotSupported(what="a pattern of SIMILAR TO that is not a literal", at=at(pattern))
+    text = str(pattern.this)
+    java = "".join({"%": ".*", "_": "."}.get(c, "\\" + c if c in _JAVA_ONLY else c) for c in text)
+    if text.count("(") != text.count(")") or text.count("[") != text.count("]"):
+        raise InvalidStatement(what="invalid pattern of SIMILAR TO", at=at(pattern))
+    return Typed(f"({call.args[0].sql} rlike {quote_text(f'^(?s:{java})$')})", types.BOOLEAN)
+
+
+BUILDERS: dict[str, Callable[[Call], Typed]] = {
+    "json_string": _string,
+    "json_array": _array,
+    "json_object": _object,
+    "similar": _similar,
+}
