@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pgstream.catalog import (
     authority,
     databases,
+    expiry,
     models,
     objects,
     postgres,
@@ -333,6 +334,16 @@ class Catalog:
             record = rows.relation(await relations.find(change.session, full, at))
             async with self._administrator.connect(full.database) as conn:
                 await objects.truncate(conn, record)
+
+    async def expire_rows(self, record: RelationRecord) -> int:
+        """Take away the rows of a materialized view that its retention ends; how many."""
+        async with self._administrator.connect(record.full.database) as conn:
+            return await expiry.expire(conn, record)
+
+    async def knows_when_written(self, database: str) -> bool:
+        """Whether PostgreSQL can tell how old a row without a time of its own is."""
+        async with self._administrator.connect(database) as conn:
+            return await expiry.is_tracked(conn)
 
     # Queries
 

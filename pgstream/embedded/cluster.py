@@ -233,6 +233,8 @@ class Cluster:
             "shared_buffers": "128MB",
             "wal_level": "replica",
             "fsync": "on",
+            # How old a row is, for materialized views with a retention and no time of their own.
+            "track_commit_timestamp": "on",
             "password_encryption": "scram-sha-256",
             "TimeZone": "UTC",
             "log_timezone": "UTC",

@@ -1,7 +1,7 @@
 """The engine: everything that statements may ask of Spark, without Spark in this process.
 
 Owns: the compute pools of this server, and when each is awake: the one that is asked, those with queries, none that
-somebody stopped, and none that has been idle for as long as its timeout says.
+somebody stopped, and none that has been idle for as long as its timeout says. Now and then, the retention of views.
 Must not know: statements, clients, Spark, what happens in a pool (``compute``). Start reading at ``Engine.start``.
 """
 
@@ -22,6 +22,7 @@ from pgstream.engine.compute import Columns, ComputePool
 from pgstream.engine.launch import Launch
 from pgstream.engine.readers import Readers
 from pgstream.engine.results import ResultStream
+from pgstream.engine.retention import Retention
 from pgstream.errors import NotReady, PgStreamError
 from pgstream.planner.plan import Plan
 
@@ -44,6 +45,7 @@ class Engine:
         self._used_at: dict[str, float] = {}
         self._keeping: asyncio.Task[None] | None = None
         self._readers = Readers(config.max_streams_per_user)
+        self._retention = Retention(catalog)
 
     async def start(self) -> None:
         """Wake the default pool, and soon those that have queries; returns at once."""
@@ -121,6 +123,7 @@ class Engine:
                         self.pool(name).wake()
                 for pool in list(self._pools.values()):
                     await self._settle(pool, pool.name in busy)
+                await self._retention.look()
             await asyncio.sleep(LOOK_S)
 
     async def _settle(self, pool: ComputePool, busy: bool) -> None:

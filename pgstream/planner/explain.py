@@ -55,6 +55,8 @@ def _describe(node: plan.Node) -> list[str]:
         case plan.IntervalJoin():
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = f"{node.left_key.sql} = {node.right_key.sql}"
+            keys += "".join(f" and {a.sql} = {b.sql}" for a, b in node.more)
+            keys += f" and {node.condition.sql}" if node.condition is not None else ""
             return [f"IntervalJoin {node.how} {names} within {node.within_ms} ms on {keys}"]
         case plan.TemporalJoin() | plan.ChangelogJoin():
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
@@ -74,7 +76,8 @@ def _describe(node: plan.Node) -> list[str]:
         case plan.Rank():
             by = ", ".join(map(_order, node.order))
             until = ", final rows" if node.until is not None else ""
-            return [f"Rank {node.name} := {node.function} up to {node.limit} order by {by}{until}",
+            also = "".join(f", {n} := {f}" for n, f in node.also.items())
+            return [f"Rank {node.name} := {node.function} up to {node.limit}{also} order by {by}{until}",
                     *(f"partition {e.sql}" for e in node.partition)]  # fmt: skip
         case plan.Over():
             return [f"Over {_frame(node)}", *(f"partition {e.sql}" for e in node.partition), *map(_call, node.calls)]
@@ -110,7 +113,8 @@ def _keeps(node: plan.Node) -> str:
 
 
 def _until(node: plan.Aggregate | plan.ChangeAggregate) -> str:
-    return " until its window is closed" if node.window is not None else ""
+    ends = node.window is not None or (isinstance(node, plan.ChangeAggregate) and node.until is not None)
+    return " until its window is closed" if ends else ""
 
 
 def _expr(e: plan.Expr) -> str:
@@ -119,10 +123,10 @@ def _expr(e: plan.Expr) -> str:
 
 
 def _aggregate(word: str, node: plan.Aggregate | plan.ChangeAggregate) -> str:
-    if node.window is None:
-        return word
     rows = "final rows" if node.final else "running values"
-    return f"{word} {_window(node.window)}, {rows}"
+    if node.window is not None:
+        return f"{word} {_window(node.window)}, {rows}"
+    return f"{word} of each window, {rows}" if isinstance(node, plan.ChangeAggregate) and node.until else word
 
 
 def _window(window: plan.Window) -> str:
@@ -137,6 +141,8 @@ def _order(o: plan.Order) -> str:
 
 
 def _frame(node: plan.Over) -> str:
+    if node.ahead:
+        return f"{node.ahead} rows ahead"
     if node.rows is not None:
         return f"{node.rows} rows before"
     if node.range_ms is not None:
@@ -146,6 +152,7 @@ def _frame(node: plan.Over) -> str:
 
 def _call(c: plan.Call) -> str:
     words = ("DISTINCT " if c.distinct else "") + ", ".join(c.arguments)
+    words += f" {c.offset} rows away" if c.offset > 1 else ""
     separator = f" separated by {c.separator!r}" if c.function == "listagg" else ""
     where = f" where {c.where}" if c.where else ""
     cast = f" as {c.cast}" if c.cast else ""

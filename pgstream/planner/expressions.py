@@ -34,6 +34,7 @@ from pgstream.sql.select import fold
 from pgstream.types import Type
 
 RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
+NEIGHBOURS = ("LAG", "LEAD")
 _REFUSED = {
     "subquery": "a subquery in an expression",
     "select": "a subquery in an expression",
@@ -384,7 +385,7 @@ class Compiler:
         name = str(node.this.this) if quoted else str(node.this)
         row = FUNCTIONS.get(name.upper())
         if row is None:
-            if name.upper() in RANKS:
+            if name.upper() in (*RANKS, *NEIGHBOURS):
                 raise InvalidStatement(what=f"window function {name.lower()} requires an OVER clause", at=at(node))
             if name.upper() in PLANNED:
                 raise NotYet(what=f"function {name.upper()}", at=at(node))

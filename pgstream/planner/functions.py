@@ -250,7 +250,7 @@ _HASHES = [
 ]
 
 _ROWS = [
-    *_row("ROWTIME ROWTIMESTAMP ROW_TIMESTAMP", "unix_millis(`__time`)", type="BIGINT", first=0),
+    *_row("ROWTIME ROWTIMESTAMP ROW_TIMESTAMP RECORD_TIMESTAMP", "unix_millis(`__time`)", type="BIGINT", first=0),
     *_row("ROWKEY ROW_KEY", "{row}", first=0, call="rowkey"),
     *_row("ROWMETA ROWMETADATA ROW_METADATA", "{row}", first=0, call="rowmetadata",
           type="STRUCT<topic VARCHAR, \"partition\" INTEGER, \"offset\" BIGINT>"),

@@ -219,12 +219,12 @@ def _add(grouping: Grouping, node: exp.Expr, scope: Scope, rows: Compiler) -> st
 def needs_kernel(select: exp.Select, step: Step, scope: Scope, last: bool) -> bool:
     """Whether Spark's own aggregate cannot do this one.
 
-    Spark's takes nothing back, does not know DISTINCT, and runs beside other operators with state only where its
-    windows are final; so what is above one, or below one (not ``last``), is ours.
+    Spark's takes nothing back, does not know DISTINCT or windows whose bounds are columns, and runs beside other
+    operators with state only where its windows are final; so what is above one, or below one (not ``last``), is ours.
     """
     if any(is_distinct(n) for n in select.find_all(exp.Anonymous)):
         return True
-    return step.mode != "append" or (scope.window is None and (step.stateful or not last))
+    return step.mode != "append" or (scope.window is None and (step.stateful or not last or step.bounds.known))
 
 
 def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], early: bool) -> Step:
@@ -237,10 +237,13 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     check_rowtime(
         step, [*grouping.group, *(plan.Expr("", a, c.at) for c in grouping.kernel_calls for a in c.arguments)]
     )
-    final = window is not None and (window.kind == "session" or step.stateful or not early)
+    until = None if window is not None or grouping.marks or step.mode != "append" else _until(step, grouping)
+    final = not early if until is not None else (
+        window is not None and (window.kind == "session" or step.stateful or not early)
+    )  # fmt: skip
     step = retracting(step)
     node = wanting(step.node, wants)
-    if window is not None:
+    if window is not None or until is not None:
         node = watermarked(node)
     group = grouping.group
     if grouping.marks:
@@ -253,12 +256,20 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     if grouping.kernel:
         if window is not None and window.kind == "session":
             raise NotYet(what="DISTINCT in an aggregate of a session", at=window.at)
-        made = plan.ChangeAggregate(node, group, grouping.kernel_calls, shape, final)
+        every = step.bounds.every_ms if until is not None else 0
+        made = plan.ChangeAggregate(node, group, grouping.kernel_calls, shape, final, until, every)
     else:
         made = plan.Aggregate(node, group, grouping.calls, shape, final)
-    bounds = Bounds.of(window) if window is not None else Bounds()
+    names = {e.sql: e.name for e in reversed(group)}
+    grouped = step.bounds.renamed(lambda f: names.get(quote_spark(f), "")) if until is not None else Bounds()
+    bounds = Bounds.of(window) if window is not None else grouped
     mode = "append" if final else "upsert"
     return Step(made, (), mode, "changelog", grouping.key, stateful=True, placed=False, bounds=bounds)
+
+
+def _until(step: Step, grouping: Grouping) -> str | None:
+    """The end of the window that each group is of, where the input's windows are grouped by their bounds."""
+    return step.bounds.until([e.sql for e in grouping.group])
 
 
 def distinct_rows(step: Step, top: bool, want: str) -> Step:

@@ -1,10 +1,12 @@
-"""Joins: two streams by key and time apart (WITHIN), a stream with the version of a changelog, two changelogs.
+"""Joins: two streams by key and time apart (WITHIN) or by window, a stream with a changelog's version, two changelogs.
 
-Owns: which joins there are, the ON clause (equalities, their sides in either order), aliases and prefixes.
-Must not know: how sources are made, GROUP BY. Start reading at ``join``.
+Owns: which joins there are, the ON clause (equalities, their sides in either order, and what else it says), aliases and
+prefixes. Must not know: how sources are made, GROUP BY. Start reading at ``join``.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -13,38 +15,87 @@ from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamErro
 from pgstream.planner import plan
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.steps import Step, retracting, watermarked
+from pgstream.planner.steps import Bounds, Step, retracting, watermarked
 
 Pair = tuple[plan.Expr, plan.Expr]
 _ONE = "Join on left.column = right.column; put the rest into WHERE."
 _HOW = {"": "inner", "LEFT": "left", "FULL": "full"}
 
 
+@dataclass(frozen=True, slots=True)
+class On:
+    """An ON clause: equalities of an expression of each side, and its other conditions."""
+
+    keys: list[Pair]
+    rest: list[exp.Expr]
+
+
 def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope: Scope) -> tuple[Step, Scope]:
     """The join of what is built so far with one more relation. Errors: NotYet, NotSupported, InvalidStatement."""
     how = _how(node)
-    _check(node, left, left_scope, right, right_scope)
+    on = _on(node, left_scope, right_scope) if node.args.get("on") else On([], [])
+    apart = _apart(node, left, right, on)
+    _check(node, left, right, apart)
     # A chain is joined from the left: what is joined already keeps its prefixes, and gets none more.
     left_alias = "" if left_scope.joined else left_scope.items[0].alias
     right_alias = right_scope.items[0].alias
     scope = left_scope.join(right_scope, left_alias, right_alias)
-    keys = _keys(node, left_scope, right_scope)
     columns = tuple(c for i in scope.items for c in i.columns)
+    others = _others(on, scope) if on.rest else None
+    if others is not None and how != "inner" and apart is None:
+        raise NotYet(what="an outer join on other than equalities", at=others.at, hint=_ONE)
     if left.mode != "append":
-        return _changelogs(left, right, plan.ChangelogJoin(
-            retracting(left).node, retracting(right).node, how, keys, left_alias, right_alias
-        ), columns), scope  # fmt: skip
+        changes = _changelogs(left, right, plan.ChangelogJoin(
+            retracting(left).node, retracting(right).node, how, on.keys, left_alias, right_alias
+        ), columns)  # fmt: skip
+        return _kept(changes, others), scope
     inputs = watermarked(left.node), watermarked(right.node)
+    bounds = _bounds(how, left.bounds.renamed(lambda f: _prefix(left_alias, f)),
+                     right.bounds.renamed(lambda f: _prefix(right_alias, f)))  # fmt: skip
     made: plan.Node
-    if right.kind == "changelog":
-        _check_versions(node, how, keys, right)
-        made = plan.TemporalJoin(*inputs, how, keys, left_alias, right_alias)
+    if apart is None:
+        _check_versions(node, how, on.keys, right)
+        made = plan.TemporalJoin(*inputs, how, on.keys, left_alias, right_alias)
     else:
-        if len(keys) > 1:
-            raise NotYet(what="a join on several conditions", at=at(node.args["on"]), hint=_ONE)
-        within = int(node.this.meta["within"][0])
-        made = plan.IntervalJoin(*inputs, how, within, *keys[0], left_alias, right_alias)
-    return Step(made, columns, joined=True, stateful=True, placed=False), scope
+        made = plan.IntervalJoin(*inputs, how, apart, *on.keys[0], left_alias, right_alias, on.keys[1:],
+                                 None if how == "inner" else others)  # fmt: skip
+    # The event time of a temporal join is the left row's.
+    times = frozenset(_prefix(left_alias, t) for t in left.times) if apart is None else frozenset()
+    step = Step(made, columns, joined=True, stateful=True, placed=False, times=times, bounds=bounds)
+    return (_kept(step, others) if how == "inner" else step), scope
+
+
+def _kept(step: Step, condition: plan.Expr | None) -> Step:
+    return step if condition is None else replace(step, node=plan.Filter(step.node, condition))
+
+
+def _others(on: On, scope: Scope) -> plan.Expr:
+    """What ON says beside its equalities."""
+    compiler = Compiler(scope, "ON")
+    return plan.Expr("on", " AND ".join(compiler.sql(c) for c in on.rest), at(on.rest[0]))
+
+
+def _bounds(how: str, left: Bounds, right: Bounds) -> Bounds:
+    """The window that the joined rows are of. On a side that may be missing its bounds may be NULL."""
+    if how != "full" and left.known:
+        return left
+    return right if how == "inner" else Bounds()
+
+
+def _apart(node: exp.Join, left: Step, right: Step, on: On) -> int | None:
+    """How far apart in event time matching rows may be; None for a join with versions.
+
+    Rows of one window are no further apart than the window is long: such a join needs no WITHIN.
+    """
+    if "within" in node.this.meta:
+        return int(node.this.meta["within"][0])
+    if left.mode != "append" or right.mode != "append" or not left.bounds.span_ms or not right.bounds.span_ms:
+        return None
+    pairs = {(a.sql, b.sql) for a, b in on.keys}
+    names = [(left.bounds.start, right.bounds.start), (left.bounds.end, right.bounds.end)]
+    same = [bool(a and b) and (Column(a, a).sql, Column(b, b).sql) in pairs for a, b in names]
+    alike = bool(left.bounds.size_ms) and left.bounds.size_ms == right.bounds.size_ms
+    return max(left.bounds.span_ms, right.bounds.span_ms) if all(same) or (alike and any(same)) else None
 
 
 def lookup(
@@ -52,8 +103,6 @@ def lookup(
 ) -> tuple[Step, Scope]:
     """The join of a stream with a materialized view, as the view is when a row comes by."""
     how = _how(node)
-    if left_scope.window is not None:
-        raise NotYet(what="a join with a window", at=left_scope.window.at)
     if left.mode != "append":
         raise NotYet(what="a join of a changelog with a materialized view", at=at(node))
     if how == "full" or "within" in node.this.meta or not node.args.get("on"):
@@ -63,7 +112,10 @@ def lookup(
         )  # fmt: skip
     left_alias, right_alias = "" if left_scope.joined else left_scope.items[0].alias, right_scope.items[0].alias
     names = {Column(c.name, c.name).sql: c.name for c in view.columns}
-    keys = _keys(node, left_scope, right_scope)
+    on = _on(node, left_scope, right_scope)
+    keys = on.keys
+    if on.rest and how != "inner":
+        raise NotYet(what="an outer join on other than equalities", at=at(on.rest[0]), hint=_ONE)
     if any(b.sql not in names for _, b in keys):
         raise NotYet(what="a join with an expression of a materialized view", at=at(node.args["on"]))
     scope = left_scope.join(right_scope, left_alias, right_alias)
@@ -72,7 +124,9 @@ def lookup(
     pairs = [(a, names[b.sql]) for a, b in keys]
     made = plan.Lookup(left.node, str(view.full), view.full.database, declared, how, pairs, left_alias, right_alias)
     times = frozenset(_prefix(left_alias, t) for t in left.times)
-    return Step(made, columns, joined=True, stateful=left.stateful, placed=False, times=times), scope
+    bounds = left.bounds.renamed(lambda f: _prefix(left_alias, f))
+    step = Step(made, columns, joined=True, stateful=left.stateful, placed=False, times=times, bounds=bounds)
+    return _kept(step, _others(on, scope) if on.rest else None), scope
 
 
 def _changelogs(left: Step, right: Step, made: plan.ChangelogJoin, columns: tuple[Column, ...]) -> Step:
@@ -103,18 +157,15 @@ def _how(node: exp.Join) -> str:
     return _HOW[side]
 
 
-def _check(node: exp.Join, left: Step, left_scope: Scope, right: Step, right_scope: Scope) -> None:
-    for scope in (left_scope, right_scope):
-        if scope.window is not None:
-            raise NotYet(what="a join with a window", at=scope.window.at)
+def _check(node: exp.Join, left: Step, right: Step, apart: int | None) -> None:
     if left.mode != "append" and right.kind != "changelog":
         raise NotSupported(
             what="a join of a changelog with a stream", at=at(node), hint="Exchange the two: stream JOIN changelog."
         )
     if left.mode != "append" and (left.keyless or right.keyless or not left.key or not right.key):
         raise NotYet(what="a join of changelogs without their keys", at=at(node))
-    versions = right.kind == "changelog"
-    if not versions and "within" not in node.this.meta:
+    versions = right.kind == "changelog" and right.mode != "append"
+    if right.kind != "changelog" and apart is None:
         raise InvalidStatement(
             what="a join of two streams needs WITHIN", at=at(node),
             hint="Add WITHIN n SECONDS after the right stream, or declare it as a changelog.",
@@ -141,21 +192,27 @@ def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> 
         )  # fmt: skip
 
 
-def _keys(node: exp.Join, left: Scope, right: Scope) -> list[Pair]:
+def _on(node: exp.Join, left: Scope, right: Scope) -> On:
     condition = node.args["on"].unnest()
-    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
-    return [_pair(p, left, right) for p in parts]
+    parts = [p.unnest() for p in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
+    pairs = [_pair(p, left, right) for p in parts]
+    keys = [p for p in pairs if p is not None]
+    if not keys:
+        if not isinstance(parts[0], exp.EQ):
+            raise NotYet(what="a join on other than an equality", at=at(parts[0]), hint=_ONE)
+        _explain(parts[0], left, right)
+        raise NotSupported(what="a join condition on one side only", at=at(parts[0]),
+                           hint="ON compares a column of each relation.")  # fmt: skip
+    return On(keys, [part for part, pair in zip(parts, pairs, strict=True) if pair is None])
 
 
-def _pair(condition: exp.Expr, left: Scope, right: Scope) -> Pair:
-    condition = condition.unnest()
+def _pair(condition: exp.Expr, left: Scope, right: Scope) -> Pair | None:
+    """The two sides of an equality of both relations; None for any other condition."""
     if not isinstance(condition, exp.EQ):
-        raise NotYet(what="a join on other than an equality", at=at(condition), hint=_ONE)
+        return None
     one, two = condition.this, condition.expression
     if (sides := _sides(one, two, left, right)) is None and (sides := _sides(two, one, left, right)) is None:
-        _explain(condition, left, right)
-        raise NotSupported(what="a join condition on one side only", at=at(condition),
-                           hint="ON compares a column of each relation.")  # fmt: skip
+        return None
     on_left, on_right = sides
     return plan.Expr("key", on_left[0].sql, on_left[1]), plan.Expr("key", on_right[0].sql, on_right[1])
 

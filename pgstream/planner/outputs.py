@@ -66,7 +66,7 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, want
     if missing and step.other_key:
         other = _key(replace(step, key=step.other_key), columns, outputs)
         key, missing = (key, missing) if other[1] else other
-    if missing and strict and (want != "view" or {step.bounds.start, step.bounds.end} & set(missing)):
+    if missing and strict and want != "view":
         listed = ", ".join(f'"{m}"' for m in missing)
         raise NotYet(
             what=f"a select list without the key column{'s' * (len(missing) > 1)} {listed} of its changelog",
@@ -79,11 +79,19 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, want
             at=at(tree.expressions[0]),
             hint="Group it, or select its key.",
         )
-    if missing and (not top or want == "view"):
+    if missing and want == "view" and top and step.mode == "append":
+        step = replace(step, key=())  # windows that are final: a row each, whatever is told of them
+    elif missing and (not top or want == "view"):
         step = replace(retracting(step), keyless=True)
     exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
     carried = _carried(step, dict(zip(fields, (o.typed.sql for o in outputs), strict=True)))
     return replace(carried, node=plan.Project(step.node, exprs), columns=columns, key=() if missing else key)
+
+
+def hides_window(step: Step, outputs: list[Output]) -> bool:
+    """Whether it is not selected of which window a row is: what is told early of it could not be replaced."""
+    columns = tuple(Column(o.name, str(i), o.typed.type) for i, o in enumerate(outputs))
+    return bool({step.bounds.start, step.bounds.end} & set(_key(step, columns, outputs)[1]))
 
 
 def _carried(step: Step, outputs: Mapping[str, str]) -> Step:
@@ -94,10 +102,10 @@ def _carried(step: Step, outputs: Mapping[str, str]) -> Step:
         return by_sql.get(Column(field, field).sql, "") if field else ""
 
     times = {ROWTIME, *(Column(f, f).sql for f in step.times)}
-    bounds = replace(step.bounds, start=found(step.bounds.start), end=found(step.bounds.end))
     other = tuple(found(f) for f in step.other_key)
     return replace(
-        step, bounds=bounds, ranked=found(step.ranked), other_key=other if all(other) else (),
+        step, bounds=step.bounds.renamed(found), ranked=tuple((f, r) for n, r in step.ranked if (f := found(n))),
+        other_key=other if all(other) else (),
         times=frozenset(name for name, sql in outputs.items() if sql in times),
     )  # fmt: skip
 

@@ -1,25 +1,26 @@
-"""OVER: ranks that the query above bounds (Top-N, deduplication), and aggregates over the rows before each row.
+"""OVER: what a row is told of the rows before it and after it.
 
-Owns: which window functions and frames there are, the steps that compute them, finding the bound of a rank in a WHERE.
-Must not know: FROM, output names. Start reading at ``Overs.add``, then ``Overs.over`` and ``bounded``.
+Owns: which window functions and frames there are, and the steps that compute them; bounded ranks are ``ranks.py``'s.
+Must not know: FROM, output names. Start reading at ``Overs.add``, then ``Overs.over``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import InvalidStatement, NotSupported, NotYet
+from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction
 from pgstream.planner import plan
 from pgstream.planner.aggregates import kernel_call
-from pgstream.planner.bind import Column, Scope, at, unique
-from pgstream.planner.expressions import RANKS, Compiler, Typed, is_aggregate
+from pgstream.planner.bind import Column, at, unique
+from pgstream.planner.expressions import NEIGHBOURS, RANKS, Compiler, Typed, is_aggregate
 from pgstream.planner.outputs import only
-from pgstream.planner.steps import ROWTIME, Step, check_rowtime, retracting, watermarked
+from pgstream.planner.ranks import Numbering, ranked_rows
+from pgstream.planner.steps import ROWTIME, Bounds, Step, watermarked
 from pgstream.sql.dialect import UNIT_MS
 
 _KEEPS_ALL = ("listagg", "array_agg")
@@ -29,12 +30,12 @@ _KEEPS_ALL = ("listagg", "array_agg")
 class Overs:
     """The calls OVER a window of one select list: each once, with the step that computes it.
 
-    ``fields``: the columns that a rank or an aggregate may not be named after.
+    ``fields``: the columns that a rank or an aggregate may not be named after. ``numbering``: of the whole statement.
     """
 
     fields: list[str]
     times: frozenset[str]
-    expires: bool = False
+    numbering: Numbering
     rank: plan.Rank | None = None
     aggregates: list[plan.Over] = field(default_factory=list)
     columns: dict[str, Column] = field(default_factory=dict)
@@ -45,7 +46,11 @@ class Overs:
         by = [plan.Expr("", compiler.sql(p), at(p)) for p in node.args.get("partition_by") or []]
         order = [_order(o, compiler) for o in node.args["order"].expressions] if node.args.get("order") else []
         name = str(node.this.this).upper() if isinstance(node.this, exp.Anonymous) else ""
-        return self._rank(name, node, by, order) if name in RANKS else self._aggregate(node, by, order, compiler)
+        if name in RANKS:
+            return self._rank(name, node, by, order)
+        if name in NEIGHBOURS:
+            return self._neighbour(name, node, by, order, compiler)
+        return self._aggregate(node, by, order, compiler)
 
     def _rank(self, name: str, node: exp.Window, by: list[plan.Expr], order: list[plan.Order]) -> Typed:
         if node.this.expressions:
@@ -54,12 +59,41 @@ class Overs:
             raise InvalidStatement(what=f"{name} takes no frame", at=at(node))
         if not order:
             raise InvalidStatement(what=f"{name} needs ORDER BY", at=at(node), hint="Say which rows come first.")
+        place = -1 if (found := at(node)) is None else found
+        if place in self.numbering.found:
+            call = plan.Call("", name.lower(), ["unix_micros(`__time`)"], at=at(node))
+            return self._call(plan.Over(_HERE, by, [], peers=False), call, types.BIGINT)
+        if self._by_time(order):
+            self.numbering.open.add(place)
         made = plan.Rank(_HERE, "", name.lower(), by, order, at=at(node))
         column = self._once(repr(msgspec.structs.replace(made, at=None)), types.BIGINT)
         made = msgspec.structs.replace(made, name=column.field)
-        if self.rank is not None and self.rank.name != made.name:
-            raise NotYet(what="several ranks in one select list", at=at(node))
-        self.rank = made
+        self.rank = made if self.rank is None else _together(self.rank, made)
+        return Typed(column.sql, column.type)
+
+    def _neighbour(
+        self, name: str, node: exp.Window, by: list[plan.Expr], order: list[plan.Order], compiler: Compiler
+    ) -> Typed:
+        """LAG and LEAD: value, how many rows away, and what holds where there is none."""
+        given = node.this.expressions
+        if not 1 <= len(given) <= 3:
+            raise UndefinedFunction(name=f"{name.lower()}() with {len(given)} arguments", at=at(node))
+        if node.args.get("spec") is not None:
+            raise InvalidStatement(what=f"{name} takes no frame", at=at(node))
+        away = given[1] if len(given) > 1 else exp.Literal.number(1)
+        if not isinstance(away, exp.Literal) or away.is_string or not str(away.this).isdigit():
+            raise NotSupported(what=f"an offset of {name} that is no whole number", at=at(away))
+        self._check_order(node, order)
+        value = compiler.compile(given[0])
+        arguments, offset = [value.sql], int(str(away.this))
+        if len(given) > 2:
+            arguments = [f"{value.sql}", _like(compiler.sql(given[2]), value)]
+        shape = plan.Over(_HERE, by, [], rows=offset, peers=False, ahead=offset if name == "LEAD" else 0)
+        return self._call(shape, plan.Call("", name.lower(), arguments, at=at(node), offset=offset), value.type)
+
+    def _call(self, shape: plan.Over, call: plan.Call, type_: types.Type | None) -> Typed:
+        column = self._once(repr((shape, msgspec.structs.replace(call, at=None))), type_)
+        self._place(shape, msgspec.structs.replace(call, name=column.field))
         return Typed(column.sql, column.type)
 
     def _aggregate(self, node: exp.Window, by: list[plan.Expr], order: list[plan.Order], compiler: Compiler) -> Typed:
@@ -80,12 +114,7 @@ class Overs:
                 what=f"{made.function.upper()}{'(DISTINCT …)' * made.distinct} over all rows before", at=at(node),
                 hint="Give a frame: RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW.",
             )  # fmt: skip
-        if self.expires and range_ms is None:
-            raise NotYet(what="a time to live of rows OVER a frame that is not a time range", at=at(node))
-        shape = plan.Over(_HERE, by, [], rows, range_ms, peers)
-        column = self._once(repr((shape, msgspec.structs.replace(made, at=None))), type_)
-        self._place(shape, msgspec.structs.replace(made, name=column.field))
-        return Typed(column.sql, column.type)
+        return self._call(plan.Over(_HERE, by, [], rows, range_ms, peers), made, type_)
 
     def _place(self, shape: plan.Over, call: plan.Call) -> None:
         """Calls over the same window are one step."""
@@ -98,11 +127,14 @@ class Overs:
                 return
         self.aggregates.append(msgspec.structs.replace(shape, calls=[call]))
 
-    def _check_order(self, node: exp.Window, order: list[plan.Order]) -> None:
+    def _by_time(self, order: list[plan.Order]) -> bool:
         allowed = {ROWTIME, *(Column(f, f).sql for f in self.times)}
-        if len(order) != 1 or order[0].descending or order[0].sql not in allowed:
+        return len(order) == 1 and not order[0].descending and order[0].sql in allowed
+
+    def _check_order(self, node: exp.Window, order: list[plan.Order]) -> None:
+        if not self._by_time(order):
             raise NotSupported(
-                what="an aggregate OVER rows in another order than that of their event time", at=at(node),
+                what="a function OVER rows in another order than that of their event time", at=at(node),
                 hint="Write ORDER BY the 'timestamp' column of the source, or ORDER BY rowtime().",
             )  # fmt: skip
 
@@ -113,44 +145,55 @@ class Overs:
             self.columns[text] = Column(name, name, type_)
         return self.columns[text]
 
+    def check_times(self, outputs: Sequence[str]) -> None:
+        """Beside LEAD a row's event time is that of the row that it waited for."""
+        ahead = next((a for a in self.aggregates if a.ahead), None)
+        ranked = [] if self.rank is None else [e.sql for e in self.rank.partition] + [o.sql for o in self.rank.order]
+        if ahead is not None and any("`__time`" in sql for sql in (*outputs, *ranked)):
+            raise NotYet(what="rowtime() beside LEAD", at=ahead.calls[0].at, hint="Select the 'timestamp' column.")
+
     def over(self, step: Step) -> Step:
         """The step with the columns of the calls."""
         if not self.columns:
             return step
-        if self.rank is not None and self.aggregates:
-            raise NotYet(what="a rank beside an aggregate OVER", at=self.rank.at)
         columns = (*step.columns, *self.columns.values())
+        step = self._told(step) if self.aggregates else step
         if self.rank is not None:
-            return replace(_ranked(step, self.rank), columns=columns)
+            step = ranked_rows(step, self.rank)
+        return replace(step, columns=columns)
+
+    def _told(self, step: Step) -> Step:
+        """The rows with what is not a bounded rank. Where one waits for those after it, that is the last thing done."""
         if step.mode != "append":
-            raise NotSupported(what="an aggregate OVER rows of a changelog", at=self.aggregates[0].calls[0].at)
+            raise NotSupported(what="a function OVER rows of a changelog", at=self.aggregates[0].calls[0].at)
         node = watermarked(step.node)
-        for made in self.aggregates:
+        for made in sorted(self.aggregates, key=lambda a: a.ahead):
             node = msgspec.structs.replace(made, input=node)
-        return replace(step, node=node, columns=columns, stateful=True)
+        step = replace(step, node=node, stateful=True)
+        ahead = any(a.ahead for a in self.aggregates)
+        return replace(step, times=frozenset(), bounds=Bounds(), placed=False) if ahead else step
 
 
 _HERE = plan.Union([])  # the input of a step that is not placed yet
 
 
-def _ranked(step: Step, made: plan.Rank) -> Step:
-    """Its key: the partition and the rank; or that of its input. Ranks of a window are final when it closes."""
-    check_rowtime(step, [*made.partition, *made.order])
-    texts = [e.sql for e in made.partition]
-    until = step.bounds.until(texts) if step.mode == "append" else None
-    inner = watermarked(step.node) if until is not None else retracting(step).node
-    fields = {Column(f, f).sql: f for f in (*(c.field for c in step.columns), *step.key, *_bounds(step))}
-    known = made.function == "row_number" and all(t in fields for t in texts)
-    own = (*(fields[t] for t in texts), made.name) if known else ()
-    return replace(
-        step, node=msgspec.structs.replace(made, input=inner, until=until), kind="changelog",
-        mode="retract" if until is None else "append", key=own or step.key, other_key=step.key if own else (),
-        keyless=not own and (step.keyless or not step.key), stateful=True, placed=False, ranked=made.name,
-    )  # fmt: skip
+def _together(one: plan.Rank, two: plan.Rank) -> plan.Rank:
+    """Several ranks of one select list, in one order of one partition."""
+    if one.name == two.name:
+        return one
+    if [e.sql for e in one.partition] != [e.sql for e in two.partition] or _bare(one.order) != _bare(two.order):
+        raise NotYet(what="ranks over different windows in one select list", at=two.at,
+                     hint="Order them by event time, or bound one in a query around the other.")  # fmt: skip
+    return msgspec.structs.replace(one, also={**one.also, two.name: two.function})
 
 
-def _bounds(step: Step) -> list[str]:
-    return [b for b in (step.bounds.start, step.bounds.end) if b]
+def _bare(order: list[plan.Order]) -> list[plan.Order]:
+    return [msgspec.structs.replace(o, at=None) for o in order]
+
+
+def _like(sql: str, value: Typed) -> str:
+    """The value that stands in for a missing one, of the same type."""
+    return f"cast({sql} as {value.type.spark})" if value.type is not None else sql
 
 
 def _order(node: exp.Expr, compiler: Compiler) -> plan.Order:
@@ -183,65 +226,3 @@ def _frame(spec: exp.Expr | None) -> tuple[int | None, int | None, bool]:
     if unit not in UNIT_MS or not isinstance(start, exp.Interval) or not str(start.this.this).isdigit():
         raise InvalidStatement(what="RANGE takes an interval of time", at=at(start), hint="INTERVAL '1' HOUR PRECEDING")
     return None, int(str(start.this.this)) * UNIT_MS[unit], True
-
-
-# The bound of a rank
-
-
-def bounded(step: Step, scope: Scope, where: exp.Expr) -> Step:
-    """The step with its rank bounded by what the condition says of it, if it says so."""
-    if not step.ranked:
-        return step
-    parts = where.unnest().flatten() if isinstance(where.unnest(), exp.And) else [where.unnest()]
-    limits = [n for p in parts if (n := _limit(p.unnest(), step.ranked, scope)) is not None]
-    if not limits:
-        return step
-    # Of a single row a partition the rank says nothing: the partition is the key.
-    key = tuple(k for k in step.key if k != step.ranked or min(limits) > 1)
-    return replace(step, node=_with_limit(step.node, max(1, min(limits))), ranked="", key=key)
-
-
-def _with_limit(node: plan.Node, limit: int) -> plan.Node:
-    if isinstance(node, plan.Rank):
-        return msgspec.structs.replace(node, limit=limit)
-    assert isinstance(node, plan.Project | plan.Filter)
-    return msgspec.structs.replace(node, input=_with_limit(node.input, limit))
-
-
-def _limit(node: exp.Expr, ranked: str, scope: Scope) -> int | None:
-    """The greatest rank that a condition lets through."""
-    if isinstance(node, exp.Between):
-        high = _number(node.args["high"])
-        return high if _is_rank(node.this, ranked, scope) else None
-    if not isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
-        return None
-    one, two = node.this, node.expression
-    if isinstance(node, exp.GT | exp.GTE) or (isinstance(node, exp.EQ) and _number(one) is not None):
-        one, two = two, one
-    number = _number(two)
-    if number is None or not _is_rank(one, ranked, scope):
-        return None
-    return number - 1 if isinstance(node, exp.LT | exp.GT) else number
-
-
-def _is_rank(node: exp.Expr, ranked: str, scope: Scope) -> bool:
-    node = node.unnest()
-    return isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) and scope.column(node).field == ranked
-
-
-def _number(node: exp.Expr) -> int | None:
-    node = node.unnest()
-    if isinstance(node, exp.Cast):
-        node = node.this
-    return int(str(node.this)) if isinstance(node, exp.Literal) and str(node.this).isdigit() else None
-
-
-def check_bounded(nodes: Iterable[plan.Node]) -> None:
-    """Refuse a rank that no query above has bounded: it would keep and renumber every row for ever."""
-    for node in nodes:
-        if isinstance(node, plan.Rank) and not node.limit:
-            raise NotSupported(
-                what=f"{node.function.upper()} without a bound", at=node.at,
-                hint="Bound it in the query around it: SELECT … FROM (SELECT …, ROW_NUMBER() OVER (…) AS rn …) "
-                "WHERE rn <= 10.",
-            )  # fmt: skip

@@ -124,7 +124,9 @@ class Normalize(msgspec.Struct, frozen=True, omit_defaults=True, tag="normalize"
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """An aggregate call of ``ChangeAggregate``: ``count``, ``sum``, ``avg``, ``min``, ``max``, ``stddev_samp``,
-    ``stddev_pop``, ``var_samp``, ``var_pop``, ``listagg``, ``array_agg``, ``first_value`` or ``last_value``.
+    ``stddev_pop``, ``var_samp``, ``var_pop``, ``listagg``, ``array_agg``, ``first_value`` or ``last_value``; of
+    ``Over`` also ``row_number``, ``rank``, ``dense_rank`` (of the event time, their argument), ``lag`` and ``lead`` (of
+    the row ``offset`` away; a second argument for where there is none).
 
     ``arguments`` are Spark SQL over the input; ``where`` the FILTER; ``cast`` the Spark type of the result, if not the
     function's own.
@@ -138,6 +140,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     separator: str = ","
     cast: str | None = None
     at: int | None = None
+    offset: int = 0
 
 
 class ChangeAggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="change_aggregate"):
@@ -145,6 +148,8 @@ class ChangeAggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="chan
 
     Output as of ``Aggregate``, told only when it differs from what was told. Mode: upsert by group.
     ``window`` and ``final`` as there; the window's bounds are then part of the group.
+    ``until``: the end of the window that the group is of (timestamp_ntz over the input), where its bounds are columns;
+    ``every_ms``: how far apart such windows begin, 0 where that is not known.
     State: the sums of each group, and for DISTINCT, MIN, MAX and functions of all values each value with its count.
     """
 
@@ -153,13 +158,16 @@ class ChangeAggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="chan
     calls: list[Call]
     window: Window | None = None
     final: bool = False
+    until: str | None = None
+    every_ms: int = 0
 
 
 class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interval_join"):
     """Stream with stream: equal keys and at most ``within_ms`` between the event times. ``how``: inner, left or full.
 
-    ``left_key`` / ``right_key`` are over the unprefixed columns of each input. Output: prefixed columns of both.
-    ``__time``: the later of the two (that of the present side for an unmatched row). Mode: append.
+    ``left_key`` / ``right_key`` are over the unprefixed columns of each input, ``more`` are further such pairs, and
+    ``condition`` is over the prefixed columns. Output: prefixed columns of both. ``__time``: the later of the two (that
+    of the present side for an unmatched row). Mode: append.
     """
 
     left: Node
@@ -170,6 +178,8 @@ class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interva
     right_key: Expr
     left_alias: str = ""
     right_alias: str = ""
+    more: list[tuple[Expr, Expr]] = []
+    condition: Expr | None = None
 
 
 class TemporalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="temporal_join"):
@@ -262,8 +272,9 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
 class Rank(msgspec.Struct, frozen=True, omit_defaults=True, tag="rank"):
     """Top-N: rows of a partition whose rank is at most ``limit``, with the rank (bigint) as column ``name``.
 
-    ``function``: row_number, rank or dense_rank. Equal rows stand in the source's order. Mode: retract; with ``until``,
-    the end of the window that the partition is of (timestamp_ntz), append: one row a rank when the watermark passes it.
+    ``function``: row_number, rank or dense_rank; ``also`` are further ranks in the same order, by name. Equal rows
+    stand in the source's order. Mode: retract; with ``until``, the end of the window that the partition is of
+    (timestamp_ntz), append: one row a rank when the watermark passes it; ``every_ms`` as in ``ChangeAggregate``.
     State: of rows that only come the first ``limit`` a partition, otherwise every row.
     """
 
@@ -275,6 +286,8 @@ class Rank(msgspec.Struct, frozen=True, omit_defaults=True, tag="rank"):
     limit: int = 0
     until: str | None = None
     at: int | None = None
+    also: dict[str, str] = {}
+    every_ms: int = 0
 
 
 class Over(msgspec.Struct, frozen=True, omit_defaults=True, tag="over"):
@@ -282,7 +295,8 @@ class Over(msgspec.Struct, frozen=True, omit_defaults=True, tag="over"):
     when the watermark has reached it.
 
     The frame: ``rows`` rows before it, or ``range_ms`` milliseconds; all with neither, where rows of the same event
-    time (``peers``) count together. Mode: append. State: rows until the watermark reaches them, and the frame.
+    time (``peers``) count together. ``ahead``: each row comes out when so many after it have come, at the event time of
+    the last of them. Mode: append. State: rows until the watermark reaches them, and the frame.
     """
 
     input: Node
@@ -291,6 +305,7 @@ class Over(msgspec.Struct, frozen=True, omit_defaults=True, tag="over"):
     rows: int | None = None
     range_ms: int | None = None
     peers: bool = True
+    ahead: int = 0
 
 
 class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):

@@ -19,8 +19,9 @@ from pgstream.planner import joins, plan
 from pgstream.planner.bind import Item, Scope, at, check_names
 from pgstream.planner.expressions import Compiler, has_aggregate
 from pgstream.planner.grouping import Grouped, aggregate, distinct_rows, group, needs_kernel
-from pgstream.planner.outputs import Output, only, project, select_list
-from pgstream.planner.over import Overs, bounded
+from pgstream.planner.outputs import Output, hides_window, only, project, select_list
+from pgstream.planner.over import Overs
+from pgstream.planner.ranks import Numbering, bounded
 from pgstream.planner.relations import Relations, given, opened
 from pgstream.planner.steps import Step, retracting, wanting
 from pgstream.planner.unnest import is_unnest, unnest
@@ -48,10 +49,12 @@ class Cte:
 
 
 class Planner:
-    """Plans one select. ``want``: see ``plan_select``; ``expires``: its state has a time to live."""
+    """Plans one select. ``want``: see ``plan_select``; ``expires``: its state has a time to live. ``numbering``: of its
+    ranks.
+    """
 
-    def __init__(self, relations: Relations, want: str, expires: bool) -> None:
-        self.relations, self.want, self.expires = relations, want, expires
+    def __init__(self, relations: Relations, want: str, expires: bool, numbering: Numbering) -> None:
+        self.relations, self.want, self.expires, self.numbering = relations, want, expires, numbering
 
     def query(self, tree: exp.Expr, env: Mapping[str, Cte], top: bool = False, last: bool = False) -> Step:
         """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
@@ -138,19 +141,20 @@ class Planner:
         where = tree.args.get("where")
         wants: set[str] = set()
         if where is not None:
-            step = bounded(step, scope, where.this)
+            step = bounded(step, scope, where.this, self.numbering)
             step = self._filter(step, Compiler(scope, "WHERE"), where.this, wants)
         if grouped is not None:
             return self._grouped(tree, step, scope, wants, (top, last and not overs))
         rows = Compiler(scope, "the select list")
         over = self._over(rows, step)
         outputs = select_list(tree, scope, rows)
+        over.check_times([o.typed.sql for o in outputs])
         step = replace(step, node=wanting(step.node, wants | rows.wants))
         return self._project(over.over(step), outputs, tree, top)
 
     def _over(self, compiler: Compiler, step: Step) -> Overs:
         """What the select list computes OVER the rows of a step."""
-        over = Overs([c.field for c in step.columns], step.times, self.expires)
+        over = Overs([c.field for c in step.columns], step.times, self.numbering)
         compiler.over = over.add
         return over
 
@@ -170,6 +174,8 @@ class Planner:
         made = aggregate(step, scope, grouping, wants, last and self.want == "view")
         if condition is not None and having is not None:
             made = replace(made, node=plan.Filter(made.node, plan.Expr("having", condition.sql, at(having.this))))
+        if last and made.mode == "upsert" and hides_window(made, outputs):
+            return self._grouped(tree, step, scope, wants, (top, False))
         result = self._project(over.over(made), outputs, tree, top)
         if last and made.mode == "upsert" and result.mode == "retract":
             # Without its key the result is taken back row by row, which is an operator above: the same again with that.
@@ -211,7 +217,10 @@ class Planner:
     # FROM
 
     def _from(self, tree: exp.Select, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
+        joined = any(not is_unnest(j) for j in tree.args.get("joins") or [])
         step, scope = self._relation(tree.args["from_"].this, env, last and not tree.args.get("joins"))
+        if joined:
+            step, scope = opened(step, scope)
         if "within" in tree.args["from_"].this.meta:
             raise InvalidStatement(
                 what="WITHIN stands after the right relation of a join", at=tree.args["from_"].this.meta["within"][1]
@@ -223,10 +232,8 @@ class Planner:
             if (view := self._view(join.this, env)) is not None:
                 step, scope = joins.lookup(step, scope, join, *view)
                 continue
-            right, right_scope = self._relation(join.this, env)
+            right, right_scope = opened(*self._relation(join.this, env))
             step, scope = joins.join(step, scope, join, right, right_scope)
-            if self.expires and isinstance(step.node, plan.TemporalJoin):
-                raise NotYet(what="a time to live of the state of a temporal join", at=at(join))
         return step, scope
 
     def _view(self, node: exp.Expr, env: Mapping[str, Cte]) -> tuple[RelationRecord, Scope] | None:

@@ -17,8 +17,8 @@ from pgstream.errors import NotSupported, PgStreamError
 from pgstream.planner import parameters as bound
 from pgstream.planner import plan
 from pgstream.planner.bind import at
-from pgstream.planner.over import check_bounded
 from pgstream.planner.query import Planner
+from pgstream.planner.ranks import Numbering, check_bounded
 from pgstream.planner.relations import Relations
 from pgstream.planner.steps import Step
 from pgstream.sql.select import Select
@@ -53,11 +53,11 @@ def plan_select(
 
     Errors: UndefinedRelation, UndefinedColumn, UndefinedFunction, GroupingError, NotYet … with ``at`` in the text.
     """
-    relations = Relations(snapshot, database, schema)
+    numbering = Numbering()
     try:
         tree = bound.bind(select.tree, parameters)
         limit = _limit(tree, want)
-        step = Planner(relations, want, expires).query(tree, {}, top=True, last=True)
+        step, relations = _settled(tree, Relations(snapshot, database, schema), want, expires, numbering)
         check_bounded(plan.walk(step.node))
     except PgStreamError as e:
         # What has no token of its own, such as an empty list, is said at the query.
@@ -75,6 +75,25 @@ def plan_select(
         tuple(s for s in stores if s is not None),
         limit,
     )
+
+
+def _settled(
+    tree: exp.Expr, relations: Relations, want: str, expires: bool, numbering: Numbering
+) -> tuple[Step, Relations]:
+    """The tree planned, again while there are ranks by event time that turn out to be bounded by nothing."""
+    first: PgStreamError | None = None
+    while True:
+        read = replace(relations, read=[])
+        try:
+            step = Planner(read, want, expires, numbering).query(tree, {}, top=True, last=True)
+        except PgStreamError as e:
+            first = first or e
+            if not numbering.open:
+                raise first from None
+        else:
+            if not numbering.open:
+                return step, read
+        numbering = Numbering(numbering.found | numbering.open)
 
 
 def _for_sink(step: Step, want: str) -> Step:

@@ -26,19 +26,32 @@ ROWTIME = "unix_millis(`__time`)"
 class Bounds:
     """The fields that hold the bounds of the window that each row is of, empty where not selected.
 
-    ``size_ms``: of windows of one size. ``start_tells``: no two windows of a group begin together.
+    ``size_ms``: of windows of one size. ``span_ms``: of the longest. ``start_tells``: no two windows of a group begin
+    together. ``every_ms``: how far apart they begin, 0 for sessions.
     """
 
     start: str = ""
     end: str = ""
     size_ms: int = 0
     start_tells: bool = True
+    span_ms: int = 0
+    every_ms: int = 0
 
     @classmethod
     def of(cls, window: WindowCall) -> Bounds:
         """Those of a window function's output."""
         size = window.size_ms if window.kind in ("tumble", "hop") else 0
-        return cls(*WINDOW_BOUNDS, size, window.kind != "cumulate")
+        session = window.kind == "session"
+        return cls(*WINDOW_BOUNDS, size, window.kind != "cumulate", 0 if session else window.size_ms,
+                   0 if session else window.advance_ms)  # fmt: skip
+
+    def renamed(self, name: Callable[[str], str]) -> Bounds:
+        """The same under other names; ``name`` gives none for a bound that is not there any more."""
+        return replace(self, start=self.start and name(self.start), end=self.end and name(self.end))
+
+    @property
+    def known(self) -> bool:
+        return bool(self.start or self.end)
 
     def until(self, partition: Collection[str]) -> str | None:
         """The window's end where rows of different windows are told apart by these expressions; else None."""
@@ -55,8 +68,9 @@ class Step:
 
     ``key``: fields of a changelog's key; ``keyless``: it was not selected further in. ``joined``: whether a join is
     below; ``stateful``: whether any operator that keeps state is. ``placed``: rows still have the position
-    of their one source record. ``other_key``: fields that name a row as well as the key does. ``ranked``: the field
-    of a rank that no query above has bounded yet. ``times``: fields that hold the event time. ``bounds``: its window's.
+    of their one source record. ``other_key``: fields that name a row as well as the key does. ``ranked``: ranks that no
+    query above has bounded yet, each its field here and its name in the plan. ``times``: fields that hold the event
+    time. ``bounds``: its window's.
     """
 
     node: plan.Node
@@ -69,7 +83,7 @@ class Step:
     stateful: bool = False
     placed: bool = True
     other_key: tuple[str, ...] = ()
-    ranked: str = ""
+    ranked: tuple[tuple[str, str], ...] = ()
     times: frozenset[str] = frozenset()
     bounds: Bounds = Bounds()
 

@@ -60,7 +60,7 @@ def unnest(step: Step, scope: Scope, join: exp.Join) -> tuple[Step, Scope]:
     node = plan.Unnest(step.node, plan.Expr("item", array, at(call)), exprs, outer)
     made = replace(
         step, node=node, columns=(*step.columns, *columns), placed=False, keyless=step.keyless or changes,
-        key=() if changes else step.key, other_key=(), ranked="",
+        key=() if changes else step.key, other_key=(), ranked=(),
     )  # fmt: skip
     return made, replace(scope, items=(*scope.items, Item(name, columns, at=at(alias))), placed=False)
 

@@ -7,7 +7,7 @@ expression that is at fault. Start reading at ``Compiler.compile``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -43,7 +43,7 @@ from pgstream.planner.plan import (
 from pgstream.spark import faults
 from pgstream.spark.operators import Operators
 from pgstream.spark.step import Refused, Step, attempt, named
-from pgstream.spark.times import bounds, windows
+from pgstream.spark.times import bounds, just_after, near, plain_time, timed, windows
 
 Read = Callable[[Source], DataFrame]
 
@@ -178,7 +178,7 @@ class Compiler:
         values = [named(e) for e in node.aggregates]
         df = step.df
         if node.window is not None:
-            df = windows(df, node.window)
+            df = self.operators.windows(step, node.window)
             if not by and node.window.kind == "session":
                 # Spark refuses sessions without a key, and takes a constant for none.
                 by.append(fn.col("__time").isNull().alias("__whole"))
@@ -195,25 +195,33 @@ class Compiler:
 
     def join(self, node: IntervalJoin) -> Step:
         left, right = self.node(node.left), self.node(node.right)
-        for side, step in ((node.left, left), (node.right, right)):
-            if step.stateful or step.mode != "append":
-                raise Refused(faults.not_yet("a join over a join, an aggregate or a changelog", at=_position(side)))
-        a = self.side(left, node.left_key, node.left_alias, "l")
-        b = self.side(right, node.right_key, node.right_alias, "r")
-        interval = f"INTERVAL {node.within_ms} MILLISECONDS"
-        near = f"`__rtime` >= `__ltime` - {interval} AND `__rtime` <= `__ltime` + {interval}"
-        # Spark looks keys up by their bytes: NULL would meet NULL. Its optimizer sees to inner and left joins.
-        keyed = "`__lkey` IS NOT NULL AND `__rkey` IS NOT NULL AND " if node.how == "full" else ""
-        on = fn.expr(f"`__lkey` = `__rkey` AND {keyed}{near}")
-        joined = attempt(lambda: a.join(b, on, node.how), None, [node.left_key])
-        names = [fn.col(quote_spark(c)) for c in joined.columns if c not in ("__lkey", "__rkey", "__ltime", "__rtime")]
-        return Step(joined.select(*names, fn.greatest("__ltime", "__rtime").alias("__time")), stateful=True)
+        pairs = [(node.left_key, node.right_key), *node.more]
+        # Rows of operators come when the watermark has reached their time, to the millisecond: for the join they are
+        # just after it. How far apart two rows are is then compared by their own times.
+        exact = left.stateful or right.stateful
+        a = self.side(left, [x for x, _ in pairs], node.left_alias, "l", exact)
+        b = self.side(right, [y for _, y in pairs], node.right_alias, "r", exact)
+        on = [f"`__lkey_{i}` = `__rkey_{i}`" for i in range(len(pairs))]
+        if node.how == "full":
+            # Spark looks keys up by their bytes: NULL would meet NULL. Its optimizer sees to inner and left joins.
+            on += [f"`__{side}key_{i}` IS NOT NULL" for i in range(len(pairs)) for side in "lr"]
+        on += near("time", node.within_ms + exact)
+        on += near("exact", node.within_ms) if exact else []
+        on += [f"({node.condition.sql})"] if node.condition is not None else []
+        made = [f"__{side}{c}" for side in "lr" for c in ("time", "exact", *(f"key_{i}" for i in range(len(pairs))))]
+        joined = attempt(lambda: a.join(b, fn.expr(" AND ".join(on)), node.how), None, [node.left_key])
+        names = [fn.col(quote_spark(c)) for c in joined.columns if c not in made]
+        times = ("__lexact", "__rexact") if exact else ("__ltime", "__rtime")
+        return Step(timed(joined.select(*names, fn.greatest(*times).alias("__time"))), stateful=True)
 
-    def side(self, step: Step, key: Expr, alias: str, mark: str) -> DataFrame:
+    def side(self, step: Step, keys: Sequence[Expr], alias: str, mark: str, exact: bool) -> DataFrame:
+        """An input of an interval join: its columns prefixed, its keys and its event time under names of their own."""
         prefix = f"{alias}." if alias else ""
         names = [fn.col(quote_spark(c)).alias(prefix + c) for c in step.visible]
-        time = fn.col("__time").alias(f"__{mark}time")
-        return attempt(lambda: step.df.select(*names, fn.expr(key.sql).alias(f"__{mark}key"), time), step.df, [key])
+        by = [fn.expr(k.sql).alias(f"__{mark}key_{i}") for i, k in enumerate(keys)]
+        time = just_after() if step.stateful else fn.col("__time")
+        times = [time.alias(f"__{mark}time"), *([plain_time().alias(f"__{mark}exact")] if exact else [])]
+        return attempt(lambda: step.df.select(*names, *by, *times), step.df, keys)
 
     def branch(self, step: Step, number: int, of: int, retract: bool) -> DataFrame:
         """An input of a union; ``__partition`` stays the name of the task that read it, now within all inputs."""
@@ -230,10 +238,6 @@ class Compiler:
         for other in rows[1:]:
             df = attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
         return Step(df, "retract" if retract else "append", stateful=any(s.stateful for s in steps))
-
-
-def _position(node: Node) -> int | None:
-    return next((s.at for s in walk(node) if isinstance(s, Source)), None)
 
 
 def _is_updating(node: Node) -> bool:

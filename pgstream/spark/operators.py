@@ -25,6 +25,7 @@ from pgstream.planner.plan import (
     Over,
     Rank,
     TemporalJoin,
+    Window,
 )
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.step import HIDDEN, KEYS, Step, attempt, named, where
@@ -42,7 +43,24 @@ class Operators:
     def operate(self, operator: str, df: DataFrame, **config: Any) -> DataFrame:
         """One of the kernel's operators over the rows of ``df``."""
         told = json.dumps({"mode": self.mode, "ttl_ms": self.ttl_ms} | config)
-        return DataFrame(getattr(self.kernel, operator).apply(df._jdf, told, self.late), self.spark)
+        return DataFrame(getattr(self.kernel, operator).apply(df._jdf, told), self.spark)
+
+    def on_time(
+        self, step: Step, df: DataFrame, every: int = 0, until: str = "", window: Window | None = None
+    ) -> DataFrame:
+        """The rows that are not late; what comes out of operators with state has waited for this watermark already.
+
+        ``until``: the column of the end of the one window that a row is of, ``every``: how far apart those begin.
+        """
+        if step.stateful:
+            return df
+        span, cumulates = (window.size_ms, window.kind == "cumulate") if window is not None else (0, False)
+        return DataFrame(self.kernel.Kernel.onTime(df._jdf, until, span, every, cumulates, self.late), self.spark)
+
+    def windows(self, step: Step, window: Window) -> DataFrame:
+        """The rows with their windows, but those that are late for all of them."""
+        every = 0 if window.kind == "session" else window.advance_ms
+        return windows(self.on_time(step, step.df, every, window=window), window)
 
     def normalize(self, node: Normalize, step: Step) -> Step:
         df = self.operate("Normalize", step.df, key=node.key, upserts=node.upserts)
@@ -51,13 +69,18 @@ class Operators:
     def change_aggregate(self, node: ChangeAggregate, step: Step) -> Step:
         every, calls = _calls(node.calls)
         hidden = [fn.col(c) for c in step.hidden if c not in KEYS]
-        rows = step.df if node.window is None else windows(step.df, node.window)
+        rows = step.df if node.window is None else self.windows(step, node.window)
         group = [*map(named, node.group), *([] if node.window is None else bounds())]
         df = attempt(lambda: rows.select(*group, *map(named, every), *hidden), step.df, [*node.group, *every])
         names = [*(e.name for e in node.group), *(["window_start", "window_end"] if node.window is not None else [])]
+        if node.until is not None:
+            end = Expr("__until", node.until)
+            df = attempt(lambda: rows.select(*group, named(end), *map(named, every), *hidden), step.df, [end])
+            df = self.on_time(step, df, node.every_ms, "__until")
         made = self.operate(
-            "ChangeAggregate", df, group=names, arguments=[a.name for a in every], calls=calls,
-            window=node.window is not None, final=node.final, drops=not step.stateful,
+            "ChangeAggregate", df, group=[*names, *(["__until"] if node.until is not None else [])],
+            arguments=[a.name for a in every], calls=calls, window=node.window is not None or node.until is not None,
+            final=node.final, drops=not step.stateful,
         )  # fmt: skip
         out = made.select(*_columns(names), *_values(node.calls), "__time", "__delete")
         if node.final:
@@ -69,15 +92,19 @@ class Operators:
         keys += [Expr("__until", node.until)] if node.until is not None else []
         order = [Expr(f"__order_{i}", o.sql, o.at) for i, o in enumerate(node.order)]
         df = self.beside(step, [*keys, *order])
+        if node.until is not None:
+            df = self.on_time(step, df, node.every_ms, "__until")
+        ranks = {node.name: node.function, **node.also}
         made = self.operate(
-            "Rank", df, key=[k.name for k in keys], name=node.name, function=node.function, limit=node.limit,
+            "Rank", df, key=[k.name for k in keys], limit=node.limit,
+            ranks=[{"name": n, "function": f} for n, f in ranks.items()],
             order=[
                 {"column": e.name, "descending": o.descending, "nulls_first": o.nulls_first}
                 for e, o in zip(order, node.order, strict=True)
             ],
             takes_back=step.mode != "append", window=node.until is not None, drops=not step.stateful,
         )  # fmt: skip
-        out = made.select(*_columns([*step.visible, node.name]), "__time", "__delete")
+        out = made.select(*_columns([*step.visible, *ranks]), "__time", "__delete")
         if node.until is not None:
             return Step(timed(out.drop("__delete")), stateful=True)
         return Step(out, "retract", stateful=True)
@@ -85,10 +112,10 @@ class Operators:
     def over(self, node: Over, step: Step) -> Step:
         every, calls = _calls(node.calls)
         keys = [Expr(f"__by_{i}", e.sql, e.at) for i, e in enumerate(node.partition)]
-        df = self.beside(step, [*keys, *every])
+        df = self.on_time(step, self.beside(step, [*keys, *every]))
         made = self.operate(
             "Over", df, key=[k.name for k in keys], calls=calls, rows=node.rows, range_ms=node.range_ms,
-            peers=node.peers, drops=not step.stateful,
+            peers=node.peers, ahead=node.ahead,
         )  # fmt: skip
         hidden = [c for c in ("__time", "__partition", "__offset") if c == "__time" or c in step.hidden]
         return Step(timed(made.select(*_columns(step.visible), *_values(node.calls), *hidden)), stateful=True)
@@ -117,9 +144,9 @@ class Operators:
     def temporal_join(self, node: TemporalJoin, left: Step, right: Step) -> Step:
         names, a, b = self.sides(node, left, right)
         present = " AND ".join(f"{n} IS NOT NULL" for n in names)
-        # What comes out of operators with state has waited for this watermark already: it is not late.
-        told = {"mode": self.mode, "how": node.how, "keys": names, "drops": not left.stateful}
-        made = self.kernel.TemporalJoin.apply(a._jdf, b.where(present)._jdf, json.dumps(told), self.late)
+        told = {"mode": self.mode, "how": node.how, "keys": names, "ttl_ms": self.ttl_ms}
+        a = self.on_time(left, a)
+        made = self.kernel.TemporalJoin.apply(a._jdf, b.where(present)._jdf, json.dumps(told))
         columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
         df = DataFrame(made, self.spark)
         return Step(timed(df.select(*_columns(columns), "__time")), stateful=True)
@@ -178,7 +205,7 @@ def _calls(calls: Sequence[Call]) -> tuple[list[Expr], list[dict[str, Any]]]:
     ]
     told = [
         {"name": c.name, "function": c.function, "arguments": [a.name for a in list_], "distinct": c.distinct,
-         "separator": c.separator}
+         "separator": c.separator, "offset": c.offset}
         for c, list_ in zip(calls, arguments, strict=True)
     ]  # fmt: skip
     return [a for list_ in arguments for a in list_], told

@@ -44,3 +44,20 @@ def bounds() -> list[Any]:
 def timed(df: DataFrame) -> DataFrame:
     """Out of an operator of the kernel Spark no longer knows which column is the event time."""
     return df.withColumn("__time", fn.col("__time").alias("__time", metadata=_EVENT_TIME))
+
+
+def just_after() -> Any:
+    """The event time a moment later, and still before the next millisecond; Spark takes it for the event time."""
+    return fn.expr("`__time` + INTERVAL 999 MICROSECONDS").alias("__time", metadata=_EVENT_TIME)
+
+
+def plain_time() -> Any:
+    """The event time as a column like any other."""
+    return fn.expr("timestamp_micros(unix_micros(`__time`))")
+
+
+def near(column: str, within_ms: int) -> list[str]:
+    """That ``column`` of the left side (``__l…``) and of the right one are so near."""
+    interval = f"INTERVAL {within_ms} MILLISECONDS"
+    left, right = f"`__l{column}`", f"`__r{column}`"
+    return [f"{right} >= {left} - {interval}", f"{right} <= {left} + {interval}"]

@@ -274,6 +274,18 @@ class DeltaStreamParser(Parser):
             join.update_positions(token)
         return join
 
+    def _parse_window_spec(self) -> dict[str, str | exp.Expr | None]:
+        self._match(TokenType.BETWEEN)
+        unit = self._next.text.upper().removesuffix("S") if self._next else ""
+        if self._curr is None or self._curr.token_type is not TokenType.NUMBER or unit not in UNIT_MS:
+            return super()._parse_window_spec()
+        # RANGE BETWEEN 1 HOUR PRECEDING, without the word INTERVAL.
+        start = self._curr
+        self._advance(2)
+        literal = exp.Literal.string(start.text)
+        interval = self.expression(exp.Interval(this=literal, unit=exp.var(unit)), start)
+        return {"value": interval, "side": self._prev.text if self._match_texts(self.WINDOW_SIDES) else None}
+
     def _duration(self) -> int:
         """``n unit`` or ``'n' unit`` in milliseconds."""
         number = self._curr

@@ -33,7 +33,14 @@ QUERY = OptionTable(
         Option("resume.from.query.version", Kind.INTEGER, "Query to go on from.", later=_RESUME),
     ),
 )
-VIEW = OptionTable("a materialized view", (_NAME,))
+VIEW = OptionTable(
+    "a materialized view",
+    (
+        _NAME,
+        Option("retention.millis", Kind.INTEGER, "Rows are taken away for good after this long.", minimum=1),
+        Option("timestamp", Kind.TEXT, "Column that tells a row's age; without it, since it was last written."),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from pgstream.catalog.expiry import RETENTION, TIMESTAMP
 from pgstream.catalog.records import ColumnRecord, RelationRecord
-from pgstream.errors import DuplicateColumn, InvalidStatement, NotYet, TypeMismatch
+from pgstream.errors import DuplicateColumn, InvalidOption, InvalidStatement, NotSupported, NotYet, TypeMismatch
 from pgstream.names import FullName, Name, QName
 from pgstream.planner.plan import Expr, Project, ViewSink
 from pgstream.planner.select import Planned, plan_select
+from pgstream.planner.sources import TIME_TYPES
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
@@ -167,12 +169,14 @@ class CreateChangelogAs(CreateStreamAs):
 
 @dataclass(frozen=True, slots=True)
 class CreateMaterializedViewAs(CreateAs):
-    """CREATE MATERIALIZED VIEW [IF NOT EXISTS] view_name [WITH ( 'query.name' = name )] AS select_statement
+    """CREATE MATERIALIZED VIEW [IF NOT EXISTS] view_name [WITH ( 'parameter' = value [, ...] )] AS select_statement
     [QUERY WITH ( 'parameter' = value [, ...] )];
 
     Make a materialized view and a continuous query that keeps it, exactly once; any PostgreSQL client reads it as a
     table. A select that gives a stream appends every row; one that gives a changelog keeps one row per key. A windowed
-    result may show running values before its window is final. Columns must be of primitive types.
+    result may show running values before its window is final. Columns must be of primitive types. Rows are kept for
+    ever, or for 'retention.millis': by the clock, from the time in the column 'timestamp', without it from when the row
+    was last written.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "MATERIALIZED", "VIEW")
@@ -181,7 +185,7 @@ class CreateMaterializedViewAs(CreateAs):
 
     async def prepare(self, ctx: Context) -> Prepared:
         full = places.new_relation(ctx, self.name)
-        VIEW.check(self.given)
+        kept = VIEW.check(self.given)
         options = continuous.query_options(self.query_with, self.given.get("query.name"))
         planned = self._plan(ctx, "view", options)
         columns = await continuous.analyze(ctx, planned.root)
@@ -193,12 +197,35 @@ class CreateMaterializedViewAs(CreateAs):
                     at=_output_at(planned, column.name) or self.select.at,
                     hint="Columns of a materialized view have primitive types; take the fields out with -> or [].",
                 )
-        relation = _relation(ctx, full, columns, kind=self.kind, d=None, key=planned.key)
+        kept = await _retention(ctx, full, kept, columns, self.given)
+        relation = replace(_relation(ctx, full, columns, kind=self.kind, d=None, key=planned.key), properties=kept)
         table = ctx.catalog.staging_stem(relation.id)
         key = list(planned.key) if planned.mode == "upsert" else []
         sink = ViewSink(str(full), full.database, table, planned.mode, key)
         plan = continuous.plan(planned.root, sink, columns, options)
         return Prepared("create_materialized_view_as", plan, planned, options, relation, relation, None)
+
+
+async def _retention(
+    ctx: Context, full: FullName, kept: dict[str, str], columns: Sequence[ColumnRecord], given: Options
+) -> dict[str, str]:
+    """How long a view keeps its rows. Errors: InvalidOption for a column that tells no time, NotSupported."""
+    name = kept.get(TIMESTAMP)
+    types = {c.name: c.type for c in columns}
+    if name is not None:
+        column = name if name in types else name.lower()
+        if column not in types or types[column].name not in TIME_TYPES:
+            raise InvalidOption(
+                what=f'timestamp column "{name}" of a materialized view', at=given[TIMESTAMP].value_at,
+                hint="Name a column that it selects, of type BIGINT (epoch milliseconds), TIMESTAMP or TIMESTAMP_LTZ.",
+            )  # fmt: skip
+        kept = {**kept, TIMESTAMP: column}
+    elif RETENTION in kept and not await ctx.catalog.knows_when_written(full.database):
+        raise NotSupported(
+            what="'retention.millis' without 'timestamp' in this PostgreSQL", at=given[RETENTION].at,
+            hint="Name a column with 'timestamp', or set track_commit_timestamp = on in postgresql.conf.",
+        )  # fmt: skip
+    return {k: v for k, v in kept.items() if k in (RETENTION, TIMESTAMP)}
 
 
 def check_columns(columns: Sequence[ColumnRecord], at: int) -> None:

@@ -10,22 +10,27 @@ import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
-import org.apache.spark.util.LongAccumulator
 
 import Json.Node
 
-/** One aggregate call: columns of the packed row that are its arguments. `separator` is LISTAGG's. */
-case class Call(name: String, function: String, at: Seq[Int], distinct: Boolean, separator: String)
+/** One call: columns of the packed row that are its arguments. `separator` is LISTAGG's, `offset` LAG's and LEAD's. */
+case class Call(name: String, function: String, at: Seq[Int], distinct: Boolean, separator: String, offset: Int)
 
 object Call {
   def read(n: com.fasterxml.jackson.databind.JsonNode, schema: StructType): Call =
-    Call(n.str("name"), n.str("function"), n.strings("arguments").map(schema.fieldIndex), n.get("distinct").asBoolean, n.str("separator"))
+    Call(n.str("name"), n.str("function"), n.strings("arguments").map(schema.fieldIndex), n.get("distinct").asBoolean, n.str("separator"),
+      n.get("offset").asInt)
 }
 
-/** `width`: of the group; `late` counts rows of windows that are closed, where rows can be late (`drops`). */
-case class Windowed(width: Int, isFinal: Boolean, drops: Boolean, late: LongAccumulator) {
+/** `width`: of the group. `drops`: rows can be late; they have been counted before (`OnTime`). */
+case class Windowed(width: Int, isFinal: Boolean, drops: Boolean) {
   /** The end of a group's window, in microseconds. */
   def end(key: Array[Byte]): Long = Changes.row(key, width).getLong(width - 1)
+  /** Whether the watermark has passed the window's end: a row may be late for some of its windows only. */
+  def closed(end: Long, timers: TimerValues): Boolean = {
+    val watermark = timers.getCurrentWatermarkInMs() * 1000
+    drops && watermark > 0 && end <= watermark
+  }
 }
 
 /** A group between two batches. */
@@ -74,8 +79,8 @@ class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttl
     windowed match {
       case None => change(key, rows)
       case Some(w) =>
-        val (end, watermark) = (w.end(key), timers.getCurrentWatermarkInMs() * 1000)
-        if (w.drops && watermark > 0 && end <= watermark) { w.late.add(rows.size); Iterator.empty }
+        val end = w.end(key)
+        if (w.closed(end, timers)) Iterator.empty
         else {
           val known = group.exists()
           val out = change(key, rows)
@@ -173,14 +178,14 @@ object ChangeAggregate {
   def keeps(c: Call): Boolean = c.distinct || !hasSum(c)
   def resultType(c: Call, schema: StructType): DataType = Accumulator.resultType(c.function, schema(c.at.head).dataType)
 
-  def apply(df: DataFrame, config: String, late: LongAccumulator): DataFrame = {
+  def apply(df: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
     val (group, args) = (c.strings("group"), c.strings("arguments"))
     val schema = StructType(args.map(df.schema(_)))
     val calls = c.get("calls").elements().asScala.toSeq.map(Call.read(_, schema))
     val ttl = c.get("ttl_ms").asLong
     def flag(name: String): Boolean = c.get(name).asBoolean
-    val windowed = if (flag("window")) Some(Windowed(group.length, flag("final"), flag("drops"), late)) else None
+    val windowed = if (flag("window")) Some(Windowed(group.length, flag("final"), flag("drops"))) else None
     val p = new ChangeAggregate(schema, calls, group.isEmpty, if (windowed.isEmpty) ttl else 0, windowed)
     val time = if (windowed.isEmpty) Changes.time(ttl) else TimeMode.EventTime()
     val out = Changes.run(Changes.pack(df, group, args), p, c.str("mode"), time)

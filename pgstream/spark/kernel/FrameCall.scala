@@ -66,6 +66,35 @@ private final class Listed(of: Iterator[UnsafeRow] => Any, width: Int) extends F
   override def read(in: DataInput): Unit = ()
 }
 
+/** ROW_NUMBER, RANK, DENSE_RANK of rows that come in their order: rows of one value of the argument stand together. */
+private final class Numbered(function: String, at: Int) extends FrameCall {
+  private var (rows, rank, dense, last) = (0L, 0L, 0L, 0L)
+  override def add(row: UnsafeRow): Unit = {
+    val value = row.getLong(at)
+    rows += 1
+    if (rows == 1 || value != last) { rank = rows; dense += 1 }
+    last = value
+  }
+  override def remove(row: UnsafeRow, frame: ArrayDeque[Kept]): Unit = throw new IllegalStateException("a rank has no frame")
+  override def result(frame: ArrayDeque[Kept]): Any =
+    function match { case "row_number" => rows; case "rank" => rank; case "dense_rank" => dense }
+  override def reset(): Unit = { rows = 0; rank = 0; dense = 0; last = 0 }
+  override def write(out: DataOutput): Unit = Seq(rows, rank, dense, last).foreach(out.writeLong)
+  override def read(in: DataInput): Unit = { rows = in.readLong(); rank = in.readLong(); dense = in.readLong(); last = in.readLong() }
+}
+
+/** LAG and LEAD: the value `of` a row of the frame, or what the second argument is for the last one. */
+private final class Neighbour(t: DataType, at: Seq[Int], width: Int, of: ArrayDeque[Kept] => Option[Kept]) extends FrameCall {
+  private def value(r: Kept, i: Int): Any = { val row = r.read(width); if (row.isNullAt(i)) null else row.get(i, t) }
+  override def add(row: UnsafeRow): Unit = ()
+  override def remove(row: UnsafeRow, frame: ArrayDeque[Kept]): Unit = ()
+  override def result(frame: ArrayDeque[Kept]): Any =
+    of(frame).map(value(_, at.head)).getOrElse(if (at.length > 1) value(frame.last, at(1)) else null)
+  override def reset(): Unit = ()
+  override def write(out: DataOutput): Unit = ()
+  override def read(in: DataInput): Unit = ()
+}
+
 object FrameCall {
   def apply(c: Call, schema: StructType, bounded: Boolean): FrameCall = {
     val (at, width) = (c.at.head, schema.length)
@@ -76,6 +105,9 @@ object FrameCall {
       case "max" => new Picked(t, at, width, order.gt)
       case "first_value" => new Picked(t, at, width, (_, _) => false)
       case "last_value" => new Picked(t, at, width, (_, _) => true)
+      case "row_number" | "rank" | "dense_rank" => new Numbered(c.function, at)
+      case "lag" => new Neighbour(t, c.at, width, f => f.lift(f.length - 1 - c.offset))
+      case "lead" => new Neighbour(t, c.at, width, f => f.lastOption)
       case "listagg" | "array_agg" => new Listed(all(c, t, _), width)
       case f if c.distinct => new Listed(distinct(c, schema, Accumulator.of(f, t), _), width)
       case f => new Summed(Accumulator.of(f, t), at)

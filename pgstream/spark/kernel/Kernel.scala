@@ -2,8 +2,8 @@ package org.apache.spark.sql.pgstream
 
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.catalyst.analysis.{UnresolvedAttribute, UnsupportedOperationChecker}
-import org.apache.spark.sql.catalyst.expressions.{Alias, PreciseTimestampConversion}
-import org.apache.spark.sql.catalyst.plans.logical.Project
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, PreciseTimestampConversion}
+import org.apache.spark.sql.catalyst.plans.logical.{Filter, Project}
 import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
 import org.apache.spark.sql.streaming.Trigger
 import org.apache.spark.sql.types.{LongType, TimestampType}
@@ -26,6 +26,16 @@ object Kernel {
 
   /** The rows of a source, its event time told to Spark. */
   def eventTime(df: DataFrame, lateness: String): DataFrame = EventTime(df, lateness)
+
+  /** The rows that are not late. `until` names the column of the end of a row's window, or is empty. */
+  def onTime(df: DataFrame, until: String, spanMs: Long, everyMs: Long, cumulates: Boolean, late: LongAccumulator): DataFrame = {
+    val d = df.asInstanceOf[ClassicDataset[_]]
+    val out = d.queryExecution.analyzed.output
+    def at(name: String): Attribute = out.find(_.name == name).get
+    val end = at(if (until.isEmpty) Changes.Time else until)
+    val kept = OnTime(at(Changes.Time), end, spanMs * 1000, everyMs * 1000, cumulates, late)
+    ClassicDataset.ofRows(d.sparkSession, Filter(kept, d.logicalPlan))
+  }
 
   def counter(df: DataFrame, name: String): LongAccumulator = df.sparkSession.sparkContext.longAccumulator(name)
 

@@ -2,7 +2,6 @@ package org.apache.spark.sql.pgstream
 
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.streaming._
-import org.apache.spark.util.LongAccumulator
 
 import Json.Node
 
@@ -38,7 +37,7 @@ class Normalize(upserts: Boolean, ttlMs: Long) extends Changes.Processor {
 }
 
 object Normalize {
-  def apply(df: DataFrame, config: String, late: LongAccumulator): DataFrame = {
+  def apply(df: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
     val schema = Changes.visible(df)
     val ttl = c.get("ttl_ms").asLong

@@ -12,7 +12,6 @@ import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
-import org.apache.spark.util.LongAccumulator
 
 import Json.Node
 
@@ -20,19 +19,21 @@ import Json.Node
 case class Held(count: Long, time: Long)
 
 /**
- * Top-N: the rows of a partition whose rank is at most `limit`, and what a batch changes of them. Equal rows stand in the
- * order of their position.
+ * Top-N: the rows of a partition whose rank by the first of `functions` is at most `limit`, with all their ranks, and what
+ * a batch changes of them. Equal rows stand in the order of their position.
  *
  * Of rows that only come the first `limit` are kept. Where rows may be taken back (`takesBack`) all are, and besides them the
  * first ones, some more than are shown, in `top`: only when too many of those are gone, all are looked at. With a window
  * nothing is told until the watermark has passed its end, the last column of the key; then the partition is forgotten.
  */
-class Rank(function: String, limit: Int, order: Seq[SortOrder], width: Int, takesBack: Boolean, ttlMs: Long, windowed: Option[Windowed])
+class Rank(functions: Seq[String], limit: Int, order: Seq[SortOrder], width: Int, takesBack: Boolean, ttlMs: Long, windowed: Option[Windowed])
     extends Changes.Processor {
   @transient private var top: ValueState[Array[Byte]] = _
   @transient private var all: MapState[Array[Byte], Held] = _
   @transient private lazy val ordering = Kept.by(new LazilyGeneratedOrdering(order), width)
-  @transient private lazy val pack = UnsafeProjection.create(Seq(BoundReference(0, LongType, nullable = false)))
+  @transient private lazy val pack = UnsafeProjection.create(functions.indices.map(BoundReference(_, LongType, nullable = false)))
+  private val function = functions.head
+  private val ties = functions.exists(_ != "row_number")
   private val spare = if (takesBack) limit + 8 else 0
 
   override def init(mode: OutputMode, time: TimeMode): Unit = {
@@ -45,9 +46,8 @@ class Rank(function: String, limit: Int, order: Seq[SortOrder], width: Int, take
     windowed match {
       case None => if (takesBack) changed(rows) else added(rows)
       case Some(w) =>
-        val (end, watermark) = (w.end(key), timers.getCurrentWatermarkInMs() * 1000)
-        if (w.drops && watermark > 0 && end <= watermark) w.late.add(rows.size)
-        else {
+        val end = w.end(key)
+        if (!w.closed(end, timers)) {
           if (!top.exists()) getHandle.registerTimer(end / 1000)
           added(rows)
         }
@@ -80,27 +80,21 @@ class Rank(function: String, limit: Int, order: Seq[SortOrder], width: Int, take
     }
 
   /** The rows up to the limit with their ranks. */
-  private def numbered(rows: ArrayBuffer[Kept]): ArrayBuffer[(Long, Kept)] = {
-    val out = new ArrayBuffer[(Long, Kept)](math.min(rows.length, limit))
-    var i = 0
-    var rank = 0L
-    while (i < rows.length && rank <= limit) {
-      rank = rankOf(rows, i, rank)
-      if (rank <= limit) out += rank -> rows(i)
+  private def numbered(rows: ArrayBuffer[Kept]): ArrayBuffer[(Seq[Long], Kept)] = {
+    val out = new ArrayBuffer[(Seq[Long], Kept)](math.min(rows.length, limit))
+    var (i, rank, dense, first) = (0, 0L, 0L, 0L)
+    while (i < rows.length && first <= limit) {
+      if (ties && (i == 0 || !tied(rows(i - 1), rows(i)))) { rank = i + 1L; dense += 1 }
+      val ranks = functions.map { case "row_number" => i + 1L; case "rank" => rank; case "dense_rank" => dense }
+      first = ranks.head
+      if (first <= limit) out += ranks -> rows(i)
       i += 1
     }
     out
   }
 
-  private def rankOf(rows: ArrayBuffer[Kept], i: Int, before: Long): Long = function match {
-    case "row_number" => i + 1L
-    case _ if i > 0 && ties(rows(i - 1), rows(i)) => before
-    case "rank" => i + 1L
-    case "dense_rank" => before + 1
-  }
-
   @transient private lazy val plain = new LazilyGeneratedOrdering(order)
-  private def ties(a: Kept, b: Kept): Boolean = plain.compare(a.read(width), b.read(width)) == 0
+  private def tied(a: Kept, b: Kept): Boolean = plain.compare(a.read(width), b.read(width)) == 0
 
   private def added(rows: Iterator[Change]): Iterator[Change] = {
     val (kept, _) = read()
@@ -175,11 +169,11 @@ class Rank(function: String, limit: Int, order: Seq[SortOrder], width: Int, take
     out.asScala.iterator.collect { case (id, (n, c)) if n != 0 => id.array -> (n, c) }
   }
 
-  private def difference(before: ArrayBuffer[(Long, Kept)], after: ArrayBuffer[(Long, Kept)]): Iterator[Change] = {
-    val known = new HashMap[(Long, ByteBuffer), Int]
+  private def difference(before: ArrayBuffer[(Seq[Long], Kept)], after: ArrayBuffer[(Seq[Long], Kept)]): Iterator[Change] = {
+    val known = new HashMap[(Seq[Long], ByteBuffer), Int]
     before.foreach { case (n, r) => known.updateWith((n, Changes.wrap(r.row)))(c => Some(c.getOrElse(0) + 1)) }
     /** One of those told before that is not accounted for yet. */
-    def taken(n: Long, r: Kept): Boolean = {
+    def taken(n: Seq[Long], r: Kept): Boolean = {
       val id = (n, Changes.wrap(r.row))
       val left = known.getOrElse(id, 0)
       if (left > 0) known.update(id, left - 1)
@@ -192,13 +186,13 @@ class Rank(function: String, limit: Int, order: Seq[SortOrder], width: Int, take
       fresh.iterator.map { case (n, r) => change(n, r, r.time, taken = false) }
   }
 
-  /** The rank goes in the place of the key, as a row of its own. */
-  private def change(n: Long, r: Kept, time: Long, taken: Boolean): Change =
-    Change(Changes.bytes(pack(InternalRow(n))), r.row, 0, time, -1, -1L, taken)
+  /** The ranks go in the place of the key, as a row of its own. */
+  private def change(n: Seq[Long], r: Kept, time: Long, taken: Boolean): Change =
+    Change(Changes.bytes(pack(InternalRow.fromSeq(n))), r.row, 0, time, -1, -1L, taken)
 }
 
 object Rank {
-  def apply(df: DataFrame, config: String, late: LongAccumulator): DataFrame = {
+  def apply(df: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
     val key = c.strings("key")
     val schema = StructType(Changes.visible(df).filterNot(f => key.contains(f.name)))
@@ -206,11 +200,12 @@ object Rank {
       Kept.sortOrder(schema, o.str("column"), o.get("descending").asBoolean, o.get("nulls_first").asBoolean)
     }
     val ttl = c.get("ttl_ms").asLong
-    val windowed = if (c.get("window").asBoolean) Some(Windowed(key.length, isFinal = true, c.get("drops").asBoolean, late)) else None
+    val windowed = if (c.get("window").asBoolean) Some(Windowed(key.length, isFinal = true, c.get("drops").asBoolean)) else None
     val time = if (windowed.isEmpty) Changes.time(ttl) else TimeMode.EventTime()
-    val p = new Rank(c.str("function"), c.get("limit").asInt, order, schema.length, c.get("takes_back").asBoolean,
+    val ranks = c.get("ranks").elements().asScala.toSeq
+    val p = new Rank(ranks.map(_.str("function")), c.get("limit").asInt, order, schema.length, c.get("takes_back").asBoolean,
       if (windowed.isEmpty) ttl else 0, windowed)
     val out = Changes.run(Changes.pack(df, key, schema.fieldNames.toSeq), p, c.str("mode"), time)
-    Changes.unpack(out, schema, placed = false, StructType(Seq(StructField(c.str("name"), LongType, nullable = false))))
+    Changes.unpack(out, schema, placed = false, StructType(ranks.map(r => StructField(r.str("name"), LongType, nullable = false))))
   }
 }

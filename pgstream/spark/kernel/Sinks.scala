@@ -32,6 +32,7 @@ abstract class BatchSink extends Sink {
 
   private def run(batch: Long, data: DataFrame): Unit = {
     val execution = data.asInstanceOf[org.apache.spark.sql.classic.Dataset[_]].queryExecution
+    Passed.tell(execution)
     write(batch, execution.toRdd, data.schema)
     idle.batch(execution.executedPlan)
     failAfter.foreach(throw _)

@@ -4,7 +4,6 @@ import scala.collection.mutable.ArrayBuffer
 
 import org.apache.spark.sql.{DataFrame, Encoders}
 import org.apache.spark.sql.streaming._
-import org.apache.spark.util.LongAccumulator
 
 import Json.Node
 
@@ -21,10 +20,9 @@ case class Waiting(time: Long, row: Array[Byte])
  * Stream (side 0) with changelog (side 1): each row of the stream meets the version that was valid at its event time.
  *
  * A row waits until the watermark, which is that of the slowest source, has reached its time. Of the versions up to the
- * watermark only the newest is kept. `late` counts rows of the stream that come after the watermark has passed them; they
- * are dropped (`drops`), unless they come out of another temporal join, which has released them with this watermark.
+ * watermark only the newest is kept, and with a time to live (`ttl`, microseconds) no longer than that in event time.
  */
-class TemporalJoin(left: Boolean, drops: Boolean, late: LongAccumulator) extends Changes.Processor {
+class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
   @transient private var versions: ListState[Version] = _
   @transient private var waiting: ListState[Waiting] = _
 
@@ -39,7 +37,6 @@ class TemporalJoin(left: Boolean, drops: Boolean, late: LongAccumulator) extends
     val changes = new ArrayBuffer[Version]
     rows.foreach { c =>
       if (c.side == 1) changes += Version(c.time, c.row, c.place, c.offset, c.delete)
-      else if (drops && watermark > 0 && c.time <= watermark) late.add(1)
       else fresh += Waiting(c.time, c.row)
     }
     settle(watermark, fresh, changes)
@@ -53,43 +50,53 @@ class TemporalJoin(left: Boolean, drops: Boolean, late: LongAccumulator) extends
     val held = waiting.get().toArray
     val known = (versions.get() ++ changes).toArray.sortWith(_.before(_))
     val (ready, more) = (held ++ fresh).partition(_.time <= watermark)
-    if (ready.nonEmpty || fresh.nonEmpty) keep(more, watermark)
     val out = ready.sortBy(_.time).map(w => w -> at(known, w.time)).collect {
       case (w, Some(v)) => Change(v.row, w.row, 0, w.time, -1, -1L, delete = false)
       case (w, None) if left => Change(null, w.row, 0, w.time, -1, -1L, delete = false)
     }
-    prune(known, watermark, changes.nonEmpty)
+    val valid = prune(known, watermark, changes.nonEmpty)
+    if (ready.nonEmpty || fresh.nonEmpty || ttl > 0) keep(more, valid, watermark)
     out.iterator
   }
 
   private def at(known: Array[Version], time: Long): Option[Version] =
-    known.reverseIterator.find(_.time <= time).filterNot(_.delete)
+    known.reverseIterator.find(_.time <= time).filterNot(v => v.delete || over(v, time))
 
-  /** One timer a key, for the earliest row that waits; those that the watermark has passed Spark removes by itself. */
-  private def keep(rows: Array[Waiting], watermark: Long): Unit = {
+  private def over(v: Version, time: Long): Boolean = ttl > 0 && time - v.time > ttl
+
+  /**
+   * One timer a key, for the earliest row that waits, or to forget the last version; those that the watermark has passed
+   * Spark removes by itself.
+   */
+  private def keep(rows: Array[Waiting], valid: Array[Version], watermark: Long): Unit = {
     if (rows.isEmpty) waiting.clear() else waiting.put(rows)
-    val next = if (rows.isEmpty) Long.MaxValue else Math.floorDiv(rows.map(_.time).min + 999, 1000L)
+    val next =
+      if (rows.nonEmpty) Math.floorDiv(rows.map(_.time).min + 999, 1000L)
+      else if (ttl > 0 && valid.nonEmpty) Math.floorDiv(valid.last.time + ttl, 1000L) + 1
+      else Long.MaxValue
     val set = getHandle.listTimers().toArray
     set.filter(t => t != next && t * 1000 > watermark).foreach(getHandle.deleteTimer)
-    if (rows.nonEmpty && !set.contains(next)) getHandle.registerTimer(next)
+    if (next != Long.MaxValue && !set.contains(next)) getHandle.registerTimer(next)
   }
 
-  private def prune(known: Array[Version], watermark: Long, changed: Boolean): Unit = {
+  private def prune(known: Array[Version], watermark: Long, changed: Boolean): Array[Version] = {
     val past = known.lastIndexWhere(_.time <= watermark)
-    val from = if (past < 0) 0 else if (known(past).delete) past + 1 else past
-    if (from > 0 || changed) { if (from == known.length) versions.clear() else versions.put(known.drop(from)) }
+    val from = if (past < 0) 0 else if (known(past).delete || over(known(past), watermark)) past + 1 else past
+    val valid = known.drop(from)
+    if (from > 0 || changed) { if (valid.isEmpty) versions.clear() else versions.put(valid) }
+    valid
   }
 }
 
 object TemporalJoin {
   /** Both inputs have columns of unlike names; `key_0` … are the names of the key's columns on either side. */
-  def apply(left: DataFrame, right: DataFrame, config: String, late: LongAccumulator): DataFrame = {
+  def apply(left: DataFrame, right: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
     val keys = c.strings("keys")
     def kept(df: DataFrame) = org.apache.spark.sql.types.StructType(Changes.visible(df).filterNot(f => keys.contains(f.name)))
     val (l, r) = (kept(left), kept(right))
     val both = Changes.pack(left, keys, l.fieldNames.toSeq).union(Changes.pack(right, keys, r.fieldNames.toSeq, 1))
-    val p = new TemporalJoin(c.str("how") == "left", c.get("drops").asBoolean, late)
+    val p = new TemporalJoin(c.str("how") == "left", c.get("ttl_ms").asLong * 1000)
     val out = Changes.run(both, p, c.str("mode"), TimeMode.EventTime())
     Changes.unpack(out, l, placed = false, r).drop("__delete")
   }

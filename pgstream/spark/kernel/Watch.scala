@@ -53,7 +53,8 @@ object Watch {
 
   private[pgstream] def onProgress(p: StreamingQueryProgress): Unit =
     find(p.name.takeWhile(_ != ':')).foreach { run =>
-      run.lateRows += p.stateOperators.map(_.numRowsDroppedByWatermark).sum
+      // Other operators' late rows are counted one by one, before they are grouped (`OnTime`).
+      run.lateRows += p.stateOperators.filter(_.operatorName == "symmetricHashJoin").map(_.numRowsDroppedByWatermark).sum
       run.progress = p
       beat(run)
     }

@@ -103,6 +103,7 @@ class Feed:
         checkpoint = self.folder / f"checkpoint{len(list(self.folder.iterdir()))}"
 
         def batch(df: DataFrame, _: int) -> None:
+            compiler.operators.kernel.Passed.tell(self.spark.streams.active[0]._jsq)
             columns = [*planned.columns, *(["__delete"] if "__delete" in df.columns else [])]
             folded.add([tuple(r) for r in df.select(*[f"`{c}`" for c in columns]).collect()], len(planned.columns))
 

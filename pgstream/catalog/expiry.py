@@ -1,0 +1,55 @@
+"""Retention of materialized views: which rows are over, and their end.
+
+Owns: the SQL that finds and deletes them. A row's age is told by the column named at creation, else by when it was
+last written, which PostgreSQL knows with ``track_commit_timestamp``.
+Must not know: when this is done (``engine.retention``). Start reading at ``expire``.
+"""
+
+from __future__ import annotations
+
+from pgstream.catalog.postgres import Connection
+from pgstream.catalog.records import RelationRecord
+from pgstream.names import quote_always as q
+
+RETENTION, TIMESTAMP = "retention.millis", "timestamp"
+_AT_ONCE = 20_000
+
+
+async def is_tracked(conn: Connection) -> bool:
+    """Whether PostgreSQL knows when a row was written."""
+    found = await conn.execute("SELECT current_setting('track_commit_timestamp')")
+    row = await found.fetchone()
+    return row is not None and row[0] == "on"
+
+
+async def expire(conn: Connection, record: RelationRecord) -> int:
+    """Delete a view's rows that are over, some at a time; how many. Rows that a batch is writing stay for the next
+    time: nobody waits for a lock here, so there is no deadlock with the query.
+    """
+    over = _over(record)
+    if over is None or (TIMESTAMP not in record.properties and not await is_tracked(conn)):
+        return 0
+    table = f"{q(record.full.schema)}.{q(record.full.name)}"
+    some = f"SELECT ctid FROM {table} WHERE {over} LIMIT {_AT_ONCE} FOR UPDATE SKIP LOCKED"
+    total = 0
+    while True:
+        gone = await conn.execute(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({some}))".encode())
+        total += gone.rowcount
+        if gone.rowcount < _AT_ONCE:
+            return total
+
+
+def _over(record: RelationRecord) -> str | None:
+    """The condition of a row that is over; None where rows are kept for ever."""
+    kept = record.properties.get(RETENTION)
+    if kept is None:
+        return None
+    border = f"now() - {int(kept)} * interval '1 millisecond'"
+    name = record.properties.get(TIMESTAMP)
+    if name is None:
+        # NULL: written before anything that PostgreSQL still remembers.
+        return f"COALESCE(pg_xact_commit_timestamp(xmin), '-infinity') < {border}"
+    type_ = next(c.type.name for c in record.columns if c.name == name)
+    if type_ == "BIGINT":
+        return f"{q(name)} < floor(extract(epoch FROM {border}) * 1000)"
+    return f"{q(name)} < ({border}) AT TIME ZONE 'UTC'" if type_ == "TIMESTAMP" else f"{q(name)} < {border}"
