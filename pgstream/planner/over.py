@@ -13,7 +13,7 @@ import msgspec
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction
+from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction, UndefinedObject
 from pgstream.planner import plan
 from pgstream.planner.aggregates import kernel_call
 from pgstream.planner.bind import Column, at, unique
@@ -42,6 +42,8 @@ class Overs:
 
     def add(self, node: exp.Window, compiler: Compiler) -> Typed:
         """A call; ``compiler`` compiles what is in it. Errors: NotYet, NotSupported, InvalidStatement."""
+        if (alias := node.args.get("alias")) is not None:
+            raise UndefinedObject(kind="window", name=alias.name, at=at(alias) or at(node))
         only(node, "this", "partition_by", "order", "spec", "over")
         by = [plan.Expr("", compiler.sql(p), at(p)) for p in node.args.get("partition_by") or []]
         order = [_order(o, compiler) for o in node.args["order"].expressions] if node.args.get("order") else []

@@ -31,7 +31,6 @@ _REFUSED_CLAUSES = (
     ("order", "ORDER BY"),
     ("offset", "OFFSET"),
     ("qualify", "QUALIFY"),
-    ("windows", "WINDOW"),
     ("laterals", "LATERAL"),
     ("into", "SELECT INTO"),
     ("kind", "SELECT AS STRUCT"),

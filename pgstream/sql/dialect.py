@@ -148,8 +148,8 @@ class DeltaStreamParser(Parser):
     BRACKETS: ClassVar = frozenset({TokenType.L_BRACKET})
     QUERY_MODIFIER_PARSERS: ClassVar = {
         token: Parser.QUERY_MODIFIER_PARSERS[token]
-        for token in (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT,
-                      TokenType.OFFSET, TokenType.FETCH)
+        for token in (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.ORDER_BY,
+                      TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH)
     } | {TokenType.MATCH_RECOGNIZE: lambda self: self._match_recognize()}  # fmt: skip
     QUERY_MODIFIER_TOKENS: ClassVar = set(QUERY_MODIFIER_PARSERS)
     RANGE_PARSERS: ClassVar = {token: Parser.RANGE_PARSERS[token] for token in (TokenType.IN, TokenType.LIKE)} | {
@@ -566,6 +566,7 @@ def tokenize(text: str) -> list[Token]:
 def parse(found: Sequence[Token], text: str) -> exp.Expr:
     """One query from tokens of ``text``. Errors: SyntaxFault or SyntaxEnd, positions in ``text``."""
     found = list(found)
+    _mark_windows(found)
     parser = DeltaStreamParser(error_level=ErrorLevel.IMMEDIATE, dialect=_DIALECT)
     try:
         (tree,) = parser.parse(found, text) or [None]
@@ -575,4 +576,29 @@ def parse(found: Sequence[Token], text: str) -> exp.Expr:
         raise TooDeep(what="the query", at=found[0].start if found else 0) from None
     if tree is None:
         raise fault(found, 0, text)
+    _settle_windows(tree)
     return tree
+
+
+def _mark_windows(found: Sequence[Token]) -> None:
+    """WINDOW is a word like any other, but before ``name AS (``."""
+    for word, name, then, opening in zip(found, found[1:], found[2:], found[3:], strict=False):
+        if (word.token_type is TokenType.VAR and word.text.upper() == "WINDOW" and name.token_type in PLAIN_NAMES
+                and then.token_type is TokenType.ALIAS and opening.token_type is TokenType.L_PAREN):  # fmt: skip
+            word.token_type = TokenType.WINDOW
+
+
+def _settle_windows(tree: exp.Expr) -> None:
+    """Put what ``WINDOW name AS (…)`` says into the calls ``OVER name``; a name that means nothing stays."""
+    for select in list(tree.find_all(exp.Select)):
+        named = {w.this.name: w for w in select.args.get("windows") or []}
+        select.set("windows", None)
+        for call in list(select.find_all(exp.Window)) if named else []:
+            alias = call.args.get("alias")
+            known = named.get(alias.name) if alias is not None and call.parent_select is select else None
+            if known is not None:
+                call.set("alias", None)
+                for part in ("partition_by", "order", "spec"):
+                    if not call.args.get(part):
+                        given = known.args.get(part)
+                        call.set(part, [g.copy() for g in given] if isinstance(given, list) else given and given.copy())
