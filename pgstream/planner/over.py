@@ -119,8 +119,18 @@ class Overs:
         return self._call(plan.Over(_HERE, by, [], rows, range_ms, peers), made, type_)
 
     def _place(self, shape: plan.Over, call: plan.Call) -> None:
-        """Calls over the same window are one step."""
+        """Calls over the same window are one step, and those that look ahead, however far."""
         texts = [e.sql for e in shape.partition]
+        ahead = next((a for a in self.aggregates if a.ahead and shape.ahead), None)
+        if ahead is not None:
+            if [e.sql for e in ahead.partition] != texts:
+                # The last rows of a partition wait: they would be missing in the other's.
+                raise NotYet(what="LEAD over different partitions in one select list", at=call.at)
+            self.aggregates.remove(ahead)
+            far = max(ahead.ahead, shape.ahead)
+            calls = ahead.calls if call.name in [c.name for c in ahead.calls] else [*ahead.calls, call]
+            self.aggregates.append(msgspec.structs.replace(ahead, calls=calls, rows=far, ahead=far))
+            return
         for i, known in enumerate(self.aggregates):
             bare = msgspec.structs.replace(known, calls=[], partition=[])
             if bare == msgspec.structs.replace(shape, partition=[]) and [e.sql for e in known.partition] == texts:

@@ -83,7 +83,7 @@ private final class Numbered(function: String, at: Int) extends FrameCall {
   override def read(in: DataInput): Unit = { rows = in.readLong(); rank = in.readLong(); dense = in.readLong(); last = in.readLong() }
 }
 
-/** LAG and LEAD: the value `of` a row of the frame, or what the second argument is for the last one. */
+/** LAG and LEAD: the value of a row of the frame, or what the second argument is for the last one. */
 private final class Neighbour(t: DataType, at: Seq[Int], width: Int, of: ArrayDeque[Kept] => Option[Kept]) extends FrameCall {
   private def value(r: Kept, i: Int): Any = { val row = r.read(width); if (row.isNullAt(i)) null else row.get(i, t) }
   override def add(row: UnsafeRow): Unit = ()
@@ -107,7 +107,7 @@ object FrameCall {
       case "last_value" => new Picked(t, at, width, (_, _) => true)
       case "row_number" | "rank" | "dense_rank" => new Numbered(c.function, at)
       case "lag" => new Neighbour(t, c.at, width, f => f.lift(f.length - 1 - c.offset))
-      case "lead" => new Neighbour(t, c.at, width, f => f.lastOption)
+      case "lead" => new Neighbour(t, c.at, width, f => f.lift(c.offset))
       case "listagg" | "array_agg" => new Listed(all(c, t, _), width)
       case f if c.distinct => new Listed(distinct(c, schema, Accumulator.of(f, t), _), width)
       case f => new Summed(Accumulator.of(f, t), at)
