@@ -216,7 +216,7 @@ async def _retention(
         column = name if name in types else name.lower()
         if column not in types or types[column].name not in TIME_TYPES:
             raise InvalidOption(
-                what=f'timestamp column "{name}" of a materialized view', at=given[TIMESTAMP].value_at,
+                what=f'column "{name}" does not tell how old a row is', at=given[TIMESTAMP].value_at,
                 hint="Name a column that it selects, of type BIGINT (epoch milliseconds), TIMESTAMP or TIMESTAMP_LTZ.",
             )  # fmt: skip
         kept = {**kept, TIMESTAMP: column}
