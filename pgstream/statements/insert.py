@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import ColumnRecord, RelationRecord
-from pgstream.errors import InvalidStatement, NotYet, TypeMismatch, WrongKind
+from pgstream.errors import InvalidOption, InvalidStatement, NotYet, TypeMismatch, WrongKind
 from pgstream.names import Name, QName, quote_spark
 from pgstream.planner.plan import Expr, Project
 from pgstream.planner.select import Planned, plan_select
@@ -35,14 +35,18 @@ _WIDENING = (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "D
              ("BYTES", "VARBINARY"))  # fmt: skip
 
 
+_PRODUCER = "kafka.producer."
+
+
 @dataclass(frozen=True, slots=True)
 class InsertInto(Statement):
-    """INSERT INTO relation_name select_statement [PARTITION BY column [, ...]]
+    """INSERT INTO relation_name [WITH ( 'parameter' = value [, ...] )] select_statement [PARTITION BY column [, ...]]
     [QUERY WITH ( 'parameter' = value [, ...] )];
 
     Start a continuous query that writes into an existing stream or changelog, exactly once. The select's columns fill
     the relation's by position and take its types; columns without a counterpart are NULL. The record key is made of
-    the PARTITION BY columns (named as in the relation), or as the relation says. The answer is the query's row.
+    the PARTITION BY columns (named as in the relation), or as the relation says. WITH tunes this query's producer
+    ('kafka.producer.linger.ms'). The answer is the query's row.
     """
 
     words: ClassVar = ("INSERT", "INTO")
@@ -50,6 +54,7 @@ class InsertInto(Statement):
     columns: ClassVar = DDL_ROW
 
     name: QName
+    given: Options
     select: Select
     partition_by: tuple[Name, ...]
     query_with: Options
@@ -66,11 +71,12 @@ class InsertInto(Statement):
             )
         if c.peek("(") and not (c.peek("(", "SELECT") or c.peek("(", "WITH") or c.peek("(", "(")):
             raise NotYet(what="INSERT INTO with a column list", at=c.at, hint="Columns are matched by position.")
+        given = c.properties() if c.peek("WITH", "(") and c.accept("WITH") else {}
         select = c.select()
         partition_by = c.partition_by()
         query_with = c.query_with()
         c.end()
-        return cls(name, select, partition_by, query_with)
+        return cls(name, given, select, partition_by, query_with)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
         return (Need("create_query"), Need("insert", "relation", self.name), *access.reads(self.select),
@@ -106,7 +112,7 @@ class InsertInto(Statement):
         root = self._fill(into, planned, columns)
         self._check_primary_key(into, planned, columns)
         d = sinks.settle(
-            _place(ctx, into, self.partition_by),
+            _place(ctx, into, self.partition_by, self.given),
             planned,
             into.columns,
             self.partition_by,
@@ -173,10 +179,17 @@ class InsertInto(Statement):
             )
 
 
-def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name]) -> Declared:
+def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name], given: Options) -> Declared:
     """An existing relation as a sink. Its key columns: as it says, those its key's fields name, or the primary key."""
     store = ctx.snapshot.store_of(into)
     properties = {k: v for k, v in into.properties.items() if k not in ("timestamp", "starting.position")}
+    for g in given.values():
+        if not g.name.startswith(_PRODUCER):
+            raise InvalidOption(
+                what=f'parameter "{g.name}" cannot be set in INSERT INTO', at=g.at,
+                hint=f"Only {_PRODUCER}… can; the others are the relation's.",
+            )  # fmt: skip
+    properties |= places.store_type(store).relation_options.check(given)
     columns = {c.name for c in into.columns}
     excluded = properties.pop("value.columns.exclude", None)
     if partition_by or into.kind == "changelog":
