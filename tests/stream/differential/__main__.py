@@ -16,12 +16,14 @@ from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
 from tests.stream.conftest import opened
 from tests.stream.differential import queries
+from tests.stream.differential.reduce import reduced
 from tests.stream.differential.run import Laboratory, Outcome
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.stream.differential", description=__doc__)
     parser.add_argument("--case", help="run this case alone and show its statement")
+    parser.add_argument("--reduce", action="store_true", help="leave records out as long as a wrong case stays wrong")
     parser.add_argument("--cases", type=int, default=2000, help="how many")
     parser.add_argument("--first", type=int, help="number of the first case; random unless given")
     parser.add_argument("--shape", choices=list(queries.SHAPES), help="only cases of this shape")
@@ -62,6 +64,8 @@ def main() -> int:
                         print(f"… {len(outcomes)} cases, {time.monotonic() - began:.0f} s", flush=True)
                     if outcome.wrong or args.case:
                         print(outcome, flush=True)
+                    if outcome.wrong and args.reduce:
+                        print(reduced(lab, outcome), flush=True)
                 return report(outcomes, time.monotonic() - began)
         finally:
             asyncio.run(postgres.stop())

@@ -24,7 +24,9 @@ class Queries(Ranks):
         want, query = SHAPES[shape][1](self)
         ctes = ", ".join(f"{n} AS ({text})" for n, text in self.ctes)
         text = (f"WITH {ctes} " if ctes else "") + query.ours
-        return Case(shape, want, text, query.pg, query.input, restarts=self.chance(0.2), generated=self.chance(0.25))
+        types = tuple(t for _, t in query.output)
+        restarts, generated = self.chance(0.2), self.chance(0.25)
+        return Case(shape, want, text, query.pg, query.input, restarts, generated, types)
 
     def ended(self, rows: Rows, *wants: str) -> Made:
         """Rows as a result, or a GROUP BY of them."""

@@ -94,17 +94,19 @@ class Laboratory:
             c.execute("""SET allow_system_table_mods = on; CREATE SCHEMA IF NOT EXISTS pg_pgstream;
                 CREATE TABLE IF NOT EXISTS pg_pgstream.ledger (query uuid PRIMARY KEY, batch bigint, attempt int)""")
 
-    def dataset(self, seed: str) -> tuple[str, Path, Snapshot]:
-        """The records of a seed, in PostgreSQL and in files: schema, folder, catalogue."""
-        schema, folder = f"d_{seed}", self.folder / f"d_{seed}"
-        made = data.relations(seed)
+    def dataset(self, seed: str, without: frozenset[int] = frozenset()) -> tuple[str, Path, Snapshot]:
+        """The records of a seed, in PostgreSQL and in files: schema, folder, catalogue. ``without``: their offsets."""
+        schema = f"d_{seed}" + (f"_{len(self.made)}" if without else "")
+        folder, made = self.folder / schema, data.relations(seed)
+        for relation in made:
+            relation.batches = [[r for r in batch if r.offset not in without] for batch in relation.batches]
         with self.lock:
-            if seed not in self.made:
+            if schema not in self.made:
                 with psycopg.connect(self.url, autocommit=True) as c:
                     data.load(c, schema, made)
                 for relation in made:
                     write(relation, folder / relation.name)
-                self.made.add(seed)
+                self.made.add(schema)
         snapshot = Snapshot(
             stores={"k": StoreRecord("k", "k", "KAFKA", {}, "o")},
             relations={("main", "public", r.name): r.record for r in made}
@@ -112,10 +114,10 @@ class Laboratory:
         )
         return schema, folder, snapshot
 
-    def run(self, number: str, case: Case | None = None) -> Outcome:
-        """One case by its number; its records are those of its dataset."""
+    def run(self, number: str, case: Case | None = None, without: frozenset[int] = frozenset()) -> Outcome:
+        """One case by its number; its records are those of its dataset, or some of them."""
         case = case or queries.case(number)
-        schema, folder, snapshot = self.dataset(str(int(number) // CASES_A_DATASET))
+        schema, folder, snapshot = self.dataset(dataset_of(number), without)
         try:
             planned = plan_select(Cursor(case.ours).select(), snapshot, "main", "public", case.want)
             with psycopg.connect(self.url, autocommit=True) as c:
@@ -195,6 +197,11 @@ class Laboratory:
         if planned.mode == "upsert" and planned.key:
             key = ", ".join(map(quote_always, planned.key))
             c.execute(f'CREATE UNIQUE INDEX ON "{table}" ({key}) NULLS NOT DISTINCT'.encode())
+
+
+def dataset_of(number: str) -> str:
+    """The dataset of a case."""
+    return str(int(number) // CASES_A_DATASET)
 
 
 def write(relation: data.Relation, folder: Path) -> None:
