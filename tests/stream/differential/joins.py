@@ -74,24 +74,30 @@ class Joins(Windows):
 
     def version(self, left: Rows, keys: list[Column]) -> Rows:
         """The rows of a stream with a changelog's, or those of a filter of it."""
-        name, how = self.r.choice("ce"), self.r.choice(["", "LEFT "])
+        numbers = [c for c in left.columns if c.type == "int"]
+        name, how = self.r.choice("cem" if numbers else "ce"), self.r.choice(["", "LEFT "])
         alias = self.name("r")
         kinds = {c: KINDS[t] for c, t in COLUMNS[name].items()}
-        right = Column(KEYS[name][0], "str", f"{alias}.{KEYS[name][0]}", f"{alias}.{KEYS[name][0]}")
-        key = self.r.choice([c for c in keys if c.name == right.name] or keys)
+        pairs = []
+        for k in KEYS[name]:
+            own = keys if kinds[k] == "str" else numbers
+            pairs.append(
+                (self.r.choice([c for c in own if c.name == k] or own), Column(k, kinds[k], *[f"{alias}.{k}"] * 2))
+            )
+        same = " AND ".join(f"l.{right.name} = {key.pg}" for key, right in pairs)
         version = (
-            f"SELECT * FROM log_{name} l WHERE l.{right.name} = {key.pg} AND l.__time <= {left.time} "
+            f"SELECT * FROM log_{name} l WHERE {same} AND l.__time <= {left.time} "
             "ORDER BY l.__time DESC, l.__partition DESC, l.__offset DESC LIMIT 1"
         )
         ours, passes = f"{name} {alias}", ""
         if self.chance(0.25):
             inner = [Column(c, k, f"l.{c}", f"l.{c}") for c, k in kinds.items()]
-            shown = [right.name, *self.r.sample([c for c in kinds if c != right.name], 2)]
+            shown = [*KEYS[name], *self.r.sample([c for c in kinds if c not in KEYS[name]], 2)]
             c = Expressions(self.r, inner, 2).condition()
             ours, passes = f"(SELECT {', '.join(shown)} FROM {name} l WHERE {c.ours}) {alias}", f" AND {c.pg}"
             kinds = {c: kinds[c] for c in shown}
         return Rows(
-            f"{left.ours} {how}JOIN {ours} ON {self.on(key, right)}",
+            f"{left.ours} {how}JOIN {ours} ON {' AND '.join(self.on(key, right) for key, right in pairs)}",
             f"{left.pg} {how}JOIN LATERAL (SELECT * FROM ({version}) l WHERE NOT __delete{passes}) {alias} ON true",
             left.columns + tuple(Column(c, k, f"{alias}.{c}", f"{alias}.{c}") for c, k in kinds.items()),
             time=left.time,
@@ -104,12 +110,12 @@ class Joins(Windows):
             b = self.keyed_side()
             if not any(x.type == y.type and x.type in ("str", "int") for x in a.columns for y in b.columns):
                 continue
-            x, y = self.pair(a, b)
+            pairs = list(dict.fromkeys(self.pair(a, b) for _ in range(self.r.choice([1, 1, 1, 2]))))
             how = self.r.choice(["", "LEFT ", "FULL "])
-            single = how != "FULL " and [c.pg for c in b.key] == [y.pg]
+            single = how != "FULL " and {c.pg for c in b.key} <= {y.pg for _, y in pairs}
             a = Rows(
-                f"{a.ours} {how}JOIN {b.ours} ON {self.on(x, y)}",
-                f"{a.pg} {how}JOIN {b.pg} ON {x.pg} = {y.pg}",
+                f"{a.ours} {how}JOIN {b.ours} ON {' AND '.join(self.on(x, y) for x, y in pairs)}",
+                f"{a.pg} {how}JOIN {b.pg} ON {' AND '.join(f'{x.pg} = {y.pg}' for x, y in pairs)}",
                 a.columns + b.columns, "changelog", a.key + (() if single else b.key),
             )  # fmt: skip
         return a

@@ -27,7 +27,7 @@ from tests.stream.differential.run import Row, difference
 from tests.stream.differential.tree import Case
 
 SEED = os.environ.get("PGSTREAM_SEED", "1")
-CASES = int(os.environ.get("PGSTREAM_CLIENT_CASES", "8"))
+CASES = int(os.environ.get("PGSTREAM_CLIENT_CASES", "4"))
 
 SCALARS = {"int", "dbl", "dec", "big", "str", "bool", "ts", "tz"}
 
