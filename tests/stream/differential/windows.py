@@ -22,7 +22,12 @@ class Windows(Selects):
         return [*super().more_streams(rows), self.in_windows]
 
     def in_windows(self, rows: str, depth: int) -> Query:
-        return self.plain(self.opened(rows))
+        """Rows that are no longer of a window: who groups them by its bounds gets windows, which close."""
+        made = self.opened(rows)
+        bounds = [
+            Column(b, "ts", f"TIMESTAMPADD(SECOND, 1, {b})", f"({b} + interval '1 second')") for b in BOUNDS
+        ]  # fmt: skip
+        return self.plain(replace(made, columns=(*made.columns[:-2], *bounds)))
 
     def opened(self, rows: str, kinds: str = "THC") -> Rows:
         """The rows of a window function, once a window: its bounds are columns like others."""
