@@ -429,6 +429,19 @@ class TypeMismatch(PgStreamError, sqlstate="42804", message="{what}"):
     """An expression's type does not fit; Spark's analyzer said so."""
 
 
+class UnusableSchema(PgStreamError, sqlstate="42804", message="the schema cannot be used: {why}"):
+    """A schema of a registry has no columns, or types that the language has not."""
+
+
+class SchemaRefused(
+    PgStreamError,
+    sqlstate="42804",
+    message='the schema registry refuses the schema for subject "{subject}"',
+    hint="What may change is said by the subject's compatibility level; another topic has a subject of its own.",
+):
+    """The columns of a sink do not fit what its subject holds."""
+
+
 class GroupingError(PgStreamError, sqlstate="42803", message="{what}"):
     """A column stands outside GROUP BY and outside an aggregate, or an aggregate stands where none may."""
 
@@ -511,6 +524,16 @@ class TooMuchHeld(
 
 class NotReady(PgStreamError, sqlstate="55000", ds_code="3E001", message="{what}"):
     """The object exists but cannot serve now; the hint says when it can."""
+
+
+class NoRegistry(
+    PgStreamError,
+    sqlstate="55000",
+    ds_code="3E002",
+    message='store "{store}" has no schema registry, which format {format} needs',
+    hint="UPDATE STORE … WITH ('schema_registry.name' = registry) attaches one; LIST SCHEMA_REGISTRIES shows them.",
+):
+    """A relation whose records need schemas lies in a store without a registry."""
 
 
 class ForwardOnly(
@@ -597,6 +620,16 @@ class StoreUnreachable(
     hint="Check 'uris' and the network between this server and the store.",
 ):
     """A store's system did not answer. Not class 08: pools take that for their own connection."""
+
+
+class RegistryUnreachable(
+    PgStreamError,
+    sqlstate="58000",
+    ds_code="57015",
+    message='could not reach schema registry "{name}": {why}',
+    hint="Check its 'uris', its credentials and the network between it and this server.",
+):
+    """A schema registry did not answer, or refused."""
 
 
 class EngineUnavailable(

@@ -32,12 +32,12 @@ def _silent(_line: str) -> None:
 
 def fetch(config: Config, report: Callable[[str], None] = _silent) -> list[Path]:
     """The connectors for Spark's class path, downloaded if need be. Blocks. Errors: ConfigurationError."""
-    return _fetch("connectors", config, report)
+    return fetch_part("connectors", config, report)
 
 
 def broker_jars(config: Config, report: Callable[[str], None] = _silent) -> list[Path]:
     """The class path of the Kafka broker, downloaded if need be. Blocks. Errors: ConfigurationError."""
-    return _fetch("broker", config, report)
+    return fetch_part("broker", config, report)
 
 
 def locked(part: str) -> list[Jar]:
@@ -55,7 +55,8 @@ def _folder(config: Config) -> Path:
     return config.jars_dir or config.cache / "jars"
 
 
-def _fetch(part: str, config: Config, report: Callable[[str], None]) -> list[Path]:
+def fetch_part(part: str, config: Config, report: Callable[[str], None] = _silent) -> list[Path]:
+    """The files of one part of the lock file, downloaded if need be. Blocks. Errors: ConfigurationError."""
     folder, jars = _folder(config), locked(part)
     seen = _Seen(config.cache / "jars" / "checked.json")
     wanted = [jar for jar in jars if not seen.holds(folder / jar.file, jar.sha256)]

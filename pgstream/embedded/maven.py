@@ -36,19 +36,31 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
+    extension: str = "jar"
 
     @classmethod
     def parse(cls, coordinates: str, sha256: str) -> Jar:
-        group, artifact, version = coordinates.split(":")
-        return cls(group, artifact, version, sha256)
+        """``group:artifact:version[:classifier:extension]``"""
+        group, artifact, version, *more = coordinates.split(":")
+        return cls(group, artifact, version, sha256, *more)
 
     @property
     def coordinates(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
+        more = f":{self.classifier}:{self.extension}" if self.classifier else ""
+        return f"{self.group}:{self.artifact}:{self.version}{more}"
 
     @property
     def file(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        return f"{self.artifact}-{self.version}{'-' if self.classifier else ''}{self.classifier}.{self.extension}"
+
+    @property
+    def dependency(self) -> str:
+        """For Ivy."""
+        place = f"org={quoteattr(self.group)} name={quoteattr(self.artifact)} rev={quoteattr(self.version)}"
+        name, ext, classifier = map(quoteattr, (self.artifact, self.extension, self.classifier))
+        which = f"<artifact name={name} type={ext} ext={ext} m:classifier={classifier}/>" if self.classifier else ""
+        return f'<dependency {place} transitive="false" conf="default->*">{which}</dependency>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +106,15 @@ def _run_ivy(
         "</resolvers></ivysettings>"
     )
     (work / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="pgstream" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="pgstream" module="jars"/>'
         '<configurations><conf name="default"/></configurations><dependencies>'
-        + "".join(
-            f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
-            ' transitive="false" conf="default->*"/>'
-            for jar in jars
-        )
+        + "".join(jar.dependency for jar in jars)
         + "</dependencies></ivy-module>"
     )
     argv = [*program, "org.apache.ivy.Main"]
     argv += ["-settings", work / "settings.xml", "-ivy", work / "ivy.xml", "-confs", "default"]
-    argv += ["-retrieve", f"{work}/[artifact]-[revision].[ext]"]
+    argv += ["-retrieve", f"{work}/[artifact]-[revision](-[classifier]).[ext]"]
     complaints = []
     with subprocess.Popen(
         list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -27,11 +27,15 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoreAccess(msgspec.Struct, frozen=True):
-    """A store as the worker needs it: type and every option in clear. Never logged, never kept."""
+    """A store as the worker needs it: type and every option in clear. Never logged, never kept.
+
+    ``registry``: the connection of its schema registry, as the kernel reads it (``formats.registry.java``).
+    """
 
     name: str
     type: str
     options: dict[str, str]
+    registry: str = ""
 
     def __repr__(self) -> str:
         return f"StoreAccess(name={self.name!r}, type={self.type!r}, options=…)"

@@ -6,12 +6,14 @@ moment, and nowhere else. Must not know: when a query runs. Start reading at ``s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Start, StoreAccess
 from pgstream.errors import UndefinedStore
+from pgstream.formats import registry
 from pgstream.planner.plan import KafkaSink, Lookup, Plan, ViewSink, load, sources, walk
 
 
@@ -29,8 +31,18 @@ async def _access(catalog: Catalog, plan: Plan) -> dict[str, StoreAccess]:
         record = catalog.snapshot.stores.get(name)
         if record is None:
             raise UndefinedStore(name=name)
-        found[name] = StoreAccess(name, record.type, await catalog.store_options(name))
+        options = await catalog.store_options(name)
+        found[name] = StoreAccess(name, record.type, options, await _registry(catalog, options))
     return found
+
+
+async def _registry(catalog: Catalog, options: Mapping[str, str]) -> str:
+    """The connection of a store's schema registry, in clear; empty when it has none."""
+    name = options.get("schema_registry.name")
+    for (_, kind, of), record in catalog.snapshot.objects.items():
+        if kind == "schema_registry" and of == name:
+            return registry.java(record.name, {**record.options, **await catalog.inventory.secrets(record)})
+    return ""
 
 
 def checkpoint(data_dir: Path, query: str) -> Path:

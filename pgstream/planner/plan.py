@@ -348,11 +348,19 @@ class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
     key: list[str] = []
 
 
+class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A schema as a registry knows it: the text that records are written by, and the id that they carry."""
+
+    id: int
+    text: str
+
+
 class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
     """Write to a topic, exactly once. ``columns`` go into the value (after ``value.columns.exclude``), in order.
 
     ``key_columns`` with ``key_format`` make the record key (primitive: exactly one). ``mode`` upsert: a deleted key
-    is written as a tombstone (needs a key). The record's timestamp is ``__time``.
+    is written as a tombstone (needs a key). The record's timestamp is ``__time``. ``value_schema`` and ``key_schema``:
+    of formats that have schemas.
     """
 
     relation: str
@@ -365,6 +373,8 @@ class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
     key_columns: list[str] = []
     timestamp_format: str = "sql"
     options: dict[str, str] = {}
+    value_schema: Schema | None = None
+    key_schema: Schema | None = None
 
 
 class ResultSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="result"):

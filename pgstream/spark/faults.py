@@ -103,6 +103,10 @@ def _from_link(link: Mapping[str, Any], store: str) -> Fault | None:
         return bad_record(link)
     if short == "FencedException":
         return Fault("engine", "55000", "another start of this query has taken over", message + ".")
+    if short == "RegistryException":
+        return Fault("store", "58000", message, None, "Check the registry's 'uris' and its credentials.")
+    if short == "Unwritable":
+        return Fault("data", "22000", message, None, "CAST or COALESCE in the select make it fit.")
     if "sqlstate" in link:
         return _from_postgres(str(link["sqlstate"] or ""), message)
     if name.startswith(_KAFKA):

@@ -20,7 +20,7 @@ from pgstream.planner.plan import KafkaSink, Plan, ResultSink, Source, ViewSink,
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.jdbc import jdbc
-from pgstream.spark.records import side
+from pgstream.spark.records import writing
 from pgstream.spark.sources import Sources, face, place
 
 STOP_GRACE_MS = 3000
@@ -144,6 +144,7 @@ class RunningQuery:
         # Source rows keep the order of their partition; results of operators are put in event-time order.
         order = "all" if compiled.step.stateful else "source" if compiled.step.upsert else "runs"
         return {"type": "kafka", "topic": sink.entity, "mode": sink.mode, "order": order,
-                "value": side(sink.value_format, sink.timestamp_format), "columns": sink.columns,
-                "key": side(sink.key_format or "json", sink.timestamp_format), "key_columns": sink.key_columns,
+                "value": writing(sink.value_format, sink.timestamp_format, sink.value_schema),
+                "key": writing(sink.key_format or "json", sink.timestamp_format, sink.key_schema),
+                "columns": sink.columns, "key_columns": sink.key_columns,
                 "properties": face(access.type).producer(access.options, sink.options)}  # fmt: skip

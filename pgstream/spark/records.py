@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from pgstream.planner.plan import Schema
+
 Side = dict[str, Any]
 
 
-def side(format_: str, timestamp_format: str) -> Side:
-    """A value or key in a format that its columns describe: JSON or PRIMITIVE."""
-    return {"format": format_.lower(), "timestamp_format": timestamp_format.lower()}
+def reading(format_: str, timestamp_format: str, registry: str) -> Side:
+    """A side that is read. ``registry``: the connection that AVRO asks for the schemas that records were written by."""
+    made: Side = {"format": format_.lower(), "timestamp_format": timestamp_format.lower()}
+    return made | ({"registry": registry} if made["format"] == "avro" else {})
+
+
+def writing(format_: str, timestamp_format: str, schema: Schema | None) -> Side:
+    """A side that is written. ``schema``: the registered one, of a format that has schemas."""
+    made: Side = {"format": format_.lower(), "timestamp_format": timestamp_format.lower()}
+    return made | ({"schema": schema.text, "schema_id": schema.id} if schema is not None else {})

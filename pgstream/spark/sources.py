@@ -18,7 +18,7 @@ from pgstream import types
 from pgstream.engine.channel import StoreAccess
 from pgstream.names import quote_spark
 from pgstream.planner.plan import Source
-from pgstream.spark.records import side
+from pgstream.spark.records import reading
 
 Limits = Mapping[str, Mapping[int, int]]
 
@@ -79,16 +79,17 @@ class Sources:
 
     def decoder(self, source: Source) -> dict[str, Any]:
         """What ``RecordDecoder`` is told."""
+        registry = self.stores[source.store].registry if self.stores is not None else ""
         config: dict[str, Any] = {
             "columns": ddl(source),
             "kind": source.kind,
             "topic": source.entity,
-            "value": side(source.value_format, source.timestamp_format),
+            "value": reading(source.value_format, source.timestamp_format, registry),
             "timestamp": source.timestamp,
             "watermark": source.watermark,
             "on_bad_record": source.on_bad_record,
             "primary_key": source.primary_key,
-            "key": side(source.key_format, source.timestamp_format) if source.key_format else None,
+            "key": reading(source.key_format, source.timestamp_format, registry) if source.key_format else None,
             "row_key": "rowkey" in source.wants,
             "key_type": types.parse(source.key_type).spark if source.key_type else None,
             "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},

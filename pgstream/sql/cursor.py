@@ -196,7 +196,7 @@ class Cursor:
         columns: list[ColumnDef] = []
         key: list[Name] = []
         while True:
-            if columns and not key and self.peek("PRIMARY", "KEY", "("):
+            if not key and self.peek("PRIMARY", "KEY", "("):
                 self.expect("PRIMARY", "KEY")
                 key = self.name_list()
             else:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import uuid
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.errors import UndefinedQuery
 from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, sources
 from pgstream.planner.select import Planned
 from pgstream.properties import Given, Options
-from pgstream.statements import topics
+from pgstream.statements import registered, topics
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.stores.spec import Kind, Option, OptionTable
@@ -103,6 +103,7 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
                 undo.push_async_callback(topics.drop, ctx, p.sink)
             if any(s.starting_position == "earliest" for s in sources(p.plan.root)):
                 await topics.warn_of_retention(ctx, p.sink)
+            p = replace(p, plan=await registered.settle(ctx, p.sink, p.plan))
         query = await ctx.catalog.create_query(_record(ctx, sql, p), p.relation, at=at)
         undo.push_async_callback(_discard, ctx, query.id)
         await ctx.engine.launch(query.id)

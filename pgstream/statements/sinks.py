@@ -16,7 +16,7 @@ from pgstream.names import Name, QName
 from pgstream.planner.plan import KafkaSink
 from pgstream.planner.select import Planned
 from pgstream.properties import Options
-from pgstream.statements import declared
+from pgstream.statements import declared, registered
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.stores.spec import Can
@@ -65,6 +65,7 @@ def settle(
             hint="Its record key is the primary key, so that later records replace earlier ones.",
         )
     d = _check_key(d, columns, default)
+    registered.check(d, at)
     declared.check_value(d, columns, at)
     return d
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from pgstream import types
 from pgstream.catalog.records import ColumnRecord, RelationRecord
-from pgstream.errors import DuplicateColumn, DuplicateRelation, InvalidStatement, MissingOption, NotYet, UndefinedColumn
+from pgstream.errors import DuplicateColumn, DuplicateRelation, InvalidStatement, MissingOption, UndefinedColumn
 from pgstream.names import FullName, Name, QName
 from pgstream.properties import Options
 from pgstream.sql.columns import ColumnDef
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, declared, places, topics
+from pgstream.statements import access, declared, places, registered, topics
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
@@ -31,13 +32,14 @@ _CAN = {"stream": Can.STREAM, "changelog": Can.CHANGELOG, "table": Can.TABLE}
 
 @dataclass(frozen=True, slots=True)
 class CreateStream(Statement):
-    """CREATE STREAM [IF NOT EXISTS] stream_name ( column_name data_type [NOT NULL] [, ...] )
+    """CREATE STREAM [IF NOT EXISTS] stream_name [( column_name data_type [NOT NULL] [, ...] )]
     WITH ( 'parameter' = value [, ...] );
 
     Declare a stream over a topic. Nothing is copied; a topic that does not exist is made, with the
     'topic.partitions' and 'topic.replicas' given. 'value.format' is required; 'topic' is the lower-cased name unless
     given, 'store' the session's store. 'timestamp' names the column that is the event time (BIGINT epoch milliseconds,
-    TIMESTAMP or TIMESTAMP_LTZ); without it the record's own timestamp counts.
+    TIMESTAMP or TIMESTAMP_LTZ); without it the record's own timestamp counts. Without columns, those of the newest
+    schema in the store's schema registry are taken ('value.format' = 'avro').
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "STREAM")
@@ -56,14 +58,8 @@ class CreateStream(Statement):
         c.expect(*cls.words)
         if_not_exists = c.accept("IF", "NOT", "EXISTS")
         name = c.qname()
-        if c.peek("WITH"):
-            raise NotYet(
-                what=f"CREATE {cls.kind.upper()} without columns",
-                at=c.at,
-                detail="Columns taken from a schema registry come with the AVRO and PROTOBUF formats.",
-            )
         key_at = c.at
-        elements, key = c.columns()
+        elements, key = ([], []) if c.peek("WITH") else c.columns()
         c.expect("WITH")
         given = c.properties()
         c.end()
@@ -86,7 +82,7 @@ class CreateStream(Statement):
         full = places.new_relation(ctx, self.name)
         if (full.database, full.schema, full.name) in ctx.snapshot.relations:
             return already(ctx, self, full)
-        d, relation = self._relation(ctx, full)
+        d, relation = await self._relation(ctx, full)
         async with AsyncExitStack() as undo:
             if await topics.settle(ctx, d):
                 undo.push_async_callback(topics.drop, ctx, d)
@@ -96,17 +92,16 @@ class CreateStream(Statement):
 
     async def explain(self, ctx: Context) -> Explained:
         full = places.new_relation(ctx, self.name)
-        _, relation = self._relation(ctx, full)
+        _, relation = await self._relation(ctx, full)
         return Explained(f"CREATE_{self.kind.upper()}", ddl=relation_facts(relation))
 
-    def _relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
+    async def _relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
         d = declared.declare(ctx, self.given, self.name.name.lower(), _CAN[self.kind], self.name.at)
         if d.get("value.format") is None:
-            raise MissingOption(name="value.format", hint="Give 'value.format' = 'json' or 'primitive'.")
-        key = tuple(k.text for k in self.primary_key)
-        columns = tuple(
-            ColumnRecord(e.name.text, e.type, not e.not_null and e.name.text not in key) for e in self.elements
-        )
+            raise MissingOption(name="value.format", hint="Give 'value.format' = 'json', 'avro' or 'primitive'.")
+        registered.check(d, self.name.at)
+        d = await registered.key_type(ctx, d)
+        columns, key = await self._columns(ctx, d)
         d = declared.check_timestamp(d, columns)
         declared.check_value(d, columns, self.name.at)
         # A changelog's record key carries its primary key when only the format is said.
@@ -117,14 +112,43 @@ class CreateStream(Statement):
             primary_key=key, store=d.store.name, entity=d.entity, properties=d.properties,
         )  # fmt: skip
 
+    async def _columns(self, ctx: Context, d: declared.Declared) -> tuple[tuple[ColumnRecord, ...], tuple[str, ...]]:
+        """The columns, said or out of the registry, and those of the primary key."""
+        key = tuple(k.text for k in self.primary_key)
+        if self.elements:
+            said = (ColumnRecord(e.name.text, e.type, not e.not_null) for e in self.elements)
+            return tuple(replace(c, nullable=c.nullable and c.name not in key) for c in said), key
+        if d.get("value.format") not in registered.FORMATS:
+            raise InvalidStatement(
+                what=f"a {self.kind} needs columns",
+                at=self.name.at,
+                hint="Only those of AVRO can be taken from the store's schema registry.",
+            )
+        columns = await registered.columns(ctx, d)
+        names = [c.name for c in columns]
+        for part in self.primary_key:
+            if part.text not in names:
+                raise UndefinedColumn(name=part.text, at=part.at)
+        if self.kind == "changelog" and not key:
+            key = tuple(n for n, _ in types.parse(d.get("key.type") or "VARCHAR").fields)
+            if not key or not set(key) <= set(names):
+                raise InvalidStatement(
+                    what="a changelog needs a primary key",
+                    at=self.name.at,
+                    hint="Name it: CREATE CHANGELOG … (PRIMARY KEY (column, …)) WITH (…).",
+                )
+        return tuple(replace(c, nullable=c.nullable and c.name not in key) for c in columns), key
+
 
 class CreateChangelog(CreateStream):
     """CREATE CHANGELOG [IF NOT EXISTS] changelog_name
-    ( column_name data_type [NOT NULL] [, ...], PRIMARY KEY ( column_name [, ...] ) )
+    [( [column_name data_type [NOT NULL] [, ...],] PRIMARY KEY ( column_name [, ...] ) )]
     WITH ( 'parameter' = value [, ...] );
 
     Declare a changelog over a topic: the first record of a key is an insert, later ones replace it; a record whose
-    value is null removes it when the record key carries the primary key. Parameters as CREATE STREAM.
+    value is null removes it when the record key carries the primary key. Parameters as CREATE STREAM. Without columns
+    they come out of the schema registry, as CREATE STREAM's do; without PRIMARY KEY it is the fields of the key's
+    schema.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "CHANGELOG")
@@ -133,6 +157,8 @@ class CreateChangelog(CreateStream):
 
     @classmethod
     def _check_primary_key(cls, elements: list[ColumnDef], key: list[Name], at: int) -> None:
+        if not elements:  # They come out of the registry, and the key perhaps too.
+            return
         if not key:
             raise InvalidStatement(
                 what="a changelog needs a primary key",

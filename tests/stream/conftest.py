@@ -17,6 +17,7 @@ from pgstream.embedded.java import find_java
 from pgstream.spark import jvm
 from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
+from tests.registry import schema_registry
 
 
 @contextlib.contextmanager
@@ -48,6 +49,15 @@ def worker_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def worker_settings() -> dict[str, Any]:
     return worker_options()
+
+
+@pytest.fixture(scope="session")
+def registry(workspace: Path) -> Iterator[str]:
+    """The URL of a schema registry."""
+    folder = workspace / "registry"
+    folder.mkdir()
+    with schema_registry(folder) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

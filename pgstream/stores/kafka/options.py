@@ -9,7 +9,8 @@ from __future__ import annotations
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 _PASSWORD_MECHANISMS = "PLAIN|SHA256|SHA512|SCRAM-SHA-256|SCRAM-SHA-512"  # noqa: S105
-_FORMATS_LATER = ("AVRO", "PROTOBUF")
+_FORMATS = ("JSON", "AVRO", "PRIMITIVE")
+_FORMATS_LATER = ("PROTOBUF",)
 _PEM = "the PEM text itself, not a file name"
 
 OPTIONS = OptionTable(
@@ -151,7 +152,7 @@ RELATION = OptionTable(
             "value.format",
             Kind.WORD,
             "Format of the record values.",
-            choices=("JSON", "PRIMITIVE"),
+            choices=_FORMATS,
             choices_later=_FORMATS_LATER,
             example="json",
         ),
@@ -178,12 +179,14 @@ RELATION = OptionTable(
             "key.format",
             Kind.WORD,
             "Format of the record keys.",
-            choices=("JSON", "PRIMITIVE"),
+            choices=_FORMATS,
             choices_later=_FORMATS_LATER,
         ),
         Option("key.type", Kind.TEXT, "Type of the record keys.", example="STRUCT<userid VARCHAR>"),
         Option("key.columns", Kind.TEXT, "Comma-separated columns that make the record key of a sink."),
         Option("value.columns.exclude", Kind.TEXT, "Columns of a sink kept in the key only; needs key.columns."),
+        Option("value.subject", Kind.TEXT, "Subject of the values' schemas in the registry; otherwise <topic>-value."),
+        Option("key.subject", Kind.TEXT, "Subject of the keys' schemas in the registry; otherwise <topic>-key."),
         Option("key.descriptor.name", Kind.TEXT, "Protobuf message of the keys.", later=_DESCRIPTOR),
         Option("enable.upsert.mode", Kind.BOOLEAN, "The record key of a changelog carries its primary key."),
         *_BAD_RECORDS,
@@ -222,7 +225,7 @@ SOURCE = OptionTable(
             "value.format",
             Kind.WORD,
             "Format of the record values, instead of the relation's.",
-            choices=("JSON", "PRIMITIVE"),
+            choices=_FORMATS,
             choices_later=_FORMATS_LATER,
         ),
     ),

@@ -19,9 +19,12 @@ trait FormatReader {
 
 /** Columns of a row as the bytes of a value or key. Belongs to one task. */
 trait FormatWriter {
-  /** Null for no bytes at all. */
+  /** Null for no bytes at all; Unwritable when the format has no place for a value. */
   def write(row: InternalRow): Array[Byte]
 }
+
+/** A value that its format cannot hold; the message is for a person. */
+class Unwritable(what: String) extends RuntimeException(what)
 
 /** `side` is a value or a key: its `format`, and what that format needs (`spark/records.py` makes it). */
 object Formats {
@@ -30,12 +33,14 @@ object Formats {
     case "primitive" =>
       if (columns.length != 1) throw new Malformed(s"a primitive is one column, not ${columns.length}")
       new PrimitiveReader(columns)
+    case "avro" => new AvroReader(columns, Registry.open(side.str("registry")))
     case other => throw new IllegalArgumentException(s"no format $other")
   }
 
   def writer(side: JsonNode, schema: StructType, which: Array[Int]): FormatWriter = side.str("format") match {
     case "json" => new JsonWriter(schema, which, separator(side))
     case "primitive" => new PrimitiveWriter(schema, which(0))
+    case "avro" => new AvroWriter(side.str("schema"), side.get("schema_id").asInt, schema, which)
     case other => throw new IllegalArgumentException(s"no format $other")
   }
 

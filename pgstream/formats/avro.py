@@ -1,0 +1,222 @@
+"""Avro schemas as columns, and columns as an Avro schema.
+
+Owns: the mapping between the types of the language and Avro's, logical types included; how a schema of ours follows one
+that is there already. Must not know: registries, bytes (``spark/kernel/formats``).
+Sources: Avro's specification, "Schema Declaration" and "Logical Types"; the manual's "Data formats".
+Start reading at ``columns_of`` and ``schema_of``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import fastavro.schema
+
+from pgstream.errors import NotSupported, TypeMismatch, UnusableSchema
+from pgstream.types import BOOLEAN, Type
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_PLAIN = {
+    "boolean": BOOLEAN,
+    "int": Type("INTEGER"),
+    "long": Type("BIGINT"),
+    "float": Type("FLOAT"),
+    "double": Type("DOUBLE"),
+    "string": Type("VARCHAR"),
+    "bytes": Type("VARBINARY"),
+    "fixed": Type("VARBINARY"),
+    "enum": Type("VARCHAR"),
+}
+_LOGICAL = {
+    ("int", "date"): Type("DATE"),
+    ("long", "timestamp-millis"): Type("TIMESTAMP_LTZ", (3,)),
+    ("long", "timestamp-micros"): Type("TIMESTAMP_LTZ", (6,)),
+    ("long", "timestamp-nanos"): Type("TIMESTAMP_LTZ", (9,)),
+    ("long", "local-timestamp-millis"): Type("TIMESTAMP", (3,)),
+    ("long", "local-timestamp-micros"): Type("TIMESTAMP", (6,)),
+    ("long", "local-timestamp-nanos"): Type("TIMESTAMP", (9,)),
+}
+_WRITTEN: dict[str, Any] = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "int",
+    "SMALLINT": "int",
+    "INTEGER": "int",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "VARCHAR": "string",
+    "VARBINARY": "bytes",
+    "BYTES": "bytes",
+    "DATE": {"type": "int", "logicalType": "date"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a record as a column."""
+
+    name: str
+    type: Type
+    nullable: bool
+
+
+def parsed(text: str, refers: Sequence[str] = ()) -> Any:
+    """A schema with the names that it refers to put in. UnusableSchema when it is none."""
+    names: dict[str, Any] = {}
+    try:
+        for other in refers:
+            fastavro.parse_schema(json.loads(other), names)
+        return fastavro.schema.expand_schema(fastavro.parse_schema(json.loads(text), names))
+    except RecursionError:
+        raise UnusableSchema(why="it is nested without end") from None
+    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as e:
+        raise UnusableSchema(why=str(e) or type(e).__name__) from None
+
+
+def columns_of(schema: Any) -> tuple[Field, ...]:
+    """The fields of a record schema. UnusableSchema for any other, or for a type that the language has not."""
+    body = _body(schema)
+    if not isinstance(body, Mapping) or body.get("type") != "record":
+        raise UnusableSchema(why="it is not a record, so it has no columns", hint="Declare the one column that it is.")
+    return tuple(_fields(body))
+
+
+def type_of(schema: Any) -> Type:
+    """The one type that a schema is: a STRUCT, if it is a record."""
+    return _type(schema, "")
+
+
+def _fields(record: Mapping[str, Any]) -> Iterator[Field]:
+    for f in record["fields"]:
+        yield Field(f["name"], _type(f["type"], f["name"]), _nullable(f["type"]))
+
+
+def _nullable(schema: Any) -> bool:
+    return schema == "null" or (isinstance(schema, list) and "null" in [_word(b) for b in schema])
+
+
+def _word(schema: Any) -> str:
+    """The kind of a schema: ``record``, ``long`` …; the name of one that was said before."""
+    return str(schema["type"] if isinstance(schema, Mapping) else schema)
+
+
+def _body(schema: Any) -> Any:
+    """What a union with null is besides null."""
+    if isinstance(schema, list):
+        others = [b for b in schema if _word(b) != "null"]
+        return others[0] if len(others) == 1 else schema
+    return schema
+
+
+def _type(schema: Any, path: str) -> Type:
+    s = _body(schema)
+    if isinstance(s, list):
+        if not (branches := [b for b in s if _word(b) != "null"]):
+            return Type("VARCHAR")
+        return Type("STRUCT", fields=tuple((_branch(b), _type(b, path)) for b in branches))
+    word, details = _word(s), s if isinstance(s, Mapping) else {}
+    if isinstance(s, Mapping) and isinstance(s["type"], (Mapping, list)):
+        return _type(s["type"], path)
+    match word:
+        case "record" | "error":
+            return Type(
+                "STRUCT", fields=tuple((f["name"], _type(f["type"], f"{path}.{f['name']}")) for f in s["fields"])
+            )
+        case "array":
+            return Type("ARRAY", args=(_type(s["items"], path),))
+        case "map":
+            return Type("MAP", args=(Type("VARCHAR"), _type(s["values"], path)))
+        case "null":
+            return Type("VARCHAR")
+    logical = str(details.get("logicalType"))
+    if logical == "decimal" and word in ("bytes", "fixed") and details.get("precision", 99) <= 38:
+        return Type("DECIMAL", (int(details["precision"]), int(details.get("scale", 0))))
+    if (word, logical) in _LOGICAL:
+        return _LOGICAL[word, logical]
+    if word not in _PLAIN:
+        raise UnusableSchema(why=f'field "{path}" is of type {word}, which contains itself')
+    return _PLAIN[word]
+
+
+def _branch(schema: Any) -> str:
+    """The field of a STRUCT that a branch of a union is, as the kernel names it (``AvroValue.branch``)."""
+    word = _word(schema)
+    named = isinstance(schema, Mapping) and word in ("record", "error", "enum", "fixed")
+    return (str(schema["name"]).rpartition(".")[2] if named else word).lower()
+
+
+def schema_of(columns: Sequence[tuple[str, Type]], name: str, base: Any = None) -> str:
+    """A record schema for columns, every field nullable.
+
+    ``base``: the schema that the subject has already; its names, documentation and every field that is of a column's
+    type are kept as they are. TypeMismatch for what Avro cannot hold.
+    """
+    body = _body(base) if base is not None else None
+    old = body if isinstance(body, Mapping) and body.get("type") == "record" else {}
+    kept = {f["name"]: f for f in old.get("fields", ())}
+    fields = []
+    full = str(old.get("name") or name)
+    for column, type_ in columns:
+        _check_name(column)
+        if column in kept and _same(kept[column]["type"], type_):
+            fields.append({k: v for k, v in kept[column].items() if not k.startswith("__")})
+        else:
+            fields.append({"name": column, "type": ["null", _written(type_, f"{full}_{column}")], "default": None})
+    described = {"doc": old["doc"]} if "doc" in old else {}
+    return json.dumps({"type": "record", "name": full, **described, "fields": fields})
+
+
+def _same(schema: Any, type_: Type) -> bool:
+    if not _nullable(schema):
+        return False
+    try:
+        found = _type(schema, "")
+    except UnusableSchema:
+        return False
+    narrow = {"TINYINT": "INTEGER", "SMALLINT": "INTEGER", "BYTES": "VARBINARY"}
+    wanted = Type(narrow.get(type_.name, type_.name), type_.params, type_.args, type_.fields)
+    if found.name in ("TIMESTAMP", "TIMESTAMP_LTZ", "VARCHAR"):
+        return found.name == wanted.name
+    return found == wanted
+
+
+def _written(type_: Type, name: str) -> Any:
+    match type_.name:
+        case "DECIMAL":
+            precision, scale = (*type_.params, 0)[:2] if type_.params else (10, 0)
+            return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            unit = "millis" if type_.params and type_.params[0] <= 3 else "micros"
+            local = "local-" if type_.name == "TIMESTAMP" else ""
+            return {"type": "long", "logicalType": f"{local}timestamp-{unit}"}
+        case "ARRAY":
+            return {"type": "array", "items": ["null", _written(type_.args[0], name)]}
+        case "MAP":
+            if type_.args[0].name != "VARCHAR":
+                raise TypeMismatch(what=f"{type_} cannot be written as Avro", hint="A map of Avro has VARCHAR keys.")
+            return {"type": "map", "values": ["null", _written(type_.args[1], name)]}
+        case "STRUCT":
+            for field, _ in type_.fields:
+                _check_name(field)
+            return {
+                "type": "record",
+                "name": name,
+                "fields": [
+                    {"name": f, "type": ["null", _written(t, f"{name}_{f}")], "default": None} for f, t in type_.fields
+                ],
+            }
+    return _WRITTEN[type_.name]
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.match(name):
+        raise NotSupported(
+            what=f'column "{name}" in Avro',
+            detail="A name of Avro has letters, digits and _, and begins with a letter or _.",
+            hint="Give the column another name with AS.",
+        )

@@ -1,0 +1,116 @@
+"""Schemas of records in their store's schema registry: the columns that they give, and the schema of a sink.
+
+Owns: which subject a relation's records have, when a schema is looked up and when one is registered.
+Must not know: Avro (``formats.avro``), how a registry is asked (``formats.registry``).
+Manual: "Data formats", "CREATE STREAM" (its form without columns). Start reading at ``columns`` and ``settle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from pgstream.catalog import kinds
+from pgstream.catalog.records import ColumnRecord, StoreRecord
+from pgstream.errors import NoRegistry, UnusableSchema
+from pgstream.formats import avro
+from pgstream.formats.registry import Registered, Registry
+from pgstream.planner.plan import KafkaSink, Plan, Schema
+from pgstream.statements import places
+from pgstream.statements.base import Context
+from pgstream.statements.declared import Declared
+from pgstream.types import Type, parse
+
+FORMATS = ("avro",)
+"""Formats whose records carry the id of a schema."""
+
+
+def check(d: Declared, at: int | None = None) -> None:
+    """A relation of such a format lies in a store that has a registry."""
+    for side in ("value.format", "key.format"):
+        if (format_ := d.get(side)) in FORMATS and "schema_registry.name" not in d.store.options:
+            raise NoRegistry(store=d.store.name, format=str(format_).upper(), at=d.at(side) or at)
+
+
+async def columns(ctx: Context, d: Declared) -> tuple[ColumnRecord, ...]:
+    """All columns of the newest schema of the values. Errors: UnusableSchema, RegistryUnreachable."""
+    found = await _latest(ctx, d, "value")
+    if found is None:
+        raise UnusableSchema(
+            why=f'subject "{subject(d, "value")}" has none',
+            hint="Declare the columns, or name another subject in 'value.subject'.",
+        )
+    return tuple(ColumnRecord(f.name, f.type, f.nullable) for f in avro.columns_of(_schema(found)))
+
+
+async def key_type(ctx: Context, d: Declared) -> Declared:
+    """With the key's type out of its newest schema, when the format has schemas and no type was given."""
+    if d.get("key.format") not in FORMATS or d.get("key.type") is not None or d.get("key.columns") is not None:
+        return d
+    found = await _latest(ctx, d, "key")
+    return d if found is None else d.also(key_type=str(avro.type_of(_schema(found))))
+
+
+async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
+    """The plan of a query that writes here, its sink's schemas registered. Errors: SchemaRefused, TypeMismatch."""
+    sink = plan.sink
+    if not isinstance(sink, KafkaSink):
+        return plan
+    types = {c.name: parse(c.type) for c in plan.columns}
+    for side, format_, names in (
+        ("value", sink.value_format, sink.columns),
+        ("key", sink.key_format, sink.key_columns),
+    ):
+        if format_ in FORMATS and names:
+            schema = await _registered(ctx, d, side, [(n, types[n]) for n in names])
+            sink = msgspec.structs.replace(sink, **{f"{side}_schema": schema})
+    return msgspec.structs.replace(plan, sink=sink)
+
+
+async def _registered(ctx: Context, d: Declared, side: str, columns: Sequence[tuple[str, Type]]) -> Schema:
+    of = subject(d, side)
+    async with _open(ctx, d.store) as registry:
+        old = await registry.latest(of)
+        text = avro.schema_of(columns, _record_name(of), _schema(old) if old is not None else None)
+        return Schema(await registry.register(of, text), text)
+
+
+def subject(d: Declared, side: str) -> str:
+    """The subject of the value's or key's schemas: by the topic's name, unless the relation names one."""
+    return d.get(f"{side}.subject") or f"{d.entity}-{side}"
+
+
+def _record_name(of: str) -> str:
+    """A subject's name as a name of Avro."""
+    word = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in of)
+    return word if word[:1].isalpha() or word[:1] == "_" else f"_{word}"
+
+
+async def _latest(ctx: Context, d: Declared, side: str) -> Registered | None:
+    check(d)
+    async with _open(ctx, d.store) as registry:
+        return await registry.latest(subject(d, side))
+
+
+def _schema(found: Registered) -> object:
+    if found.kind != "AVRO":
+        raise UnusableSchema(why=f"it is {found.kind}, not AVRO")
+    return avro.parsed(found.text, [r.text for r in _flat(found.refers)])
+
+
+def _flat(found: Sequence[Registered]) -> list[Registered]:
+    """Schemas that others refer to first."""
+    return [r for one in found for r in (*_flat(one.refers), one)]
+
+
+@asynccontextmanager
+async def _open(ctx: Context, store: StoreRecord) -> AsyncIterator[Registry]:
+    name = store.options["schema_registry.name"]
+    record = places.find(ctx, "schema_registry", name)
+    if record is None:
+        raise kinds.missing("schema_registry", name, None)
+    options = {**record.options, **await ctx.catalog.inventory.secrets(record)}
+    async with Registry(name, options) as registry:
+        yield registry

