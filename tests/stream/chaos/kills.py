@@ -1,4 +1,4 @@
-"""What a rig suffers: one death at a time, drawn by a seed.
+"""What a rig suffers: one death at a time, decided by its number.
 
 Owns: the kinds of death and how often each is drawn. Must not know: what runs. Start reading at ``KINDS``.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
+from tests.server import within
 from tests.stream.chaos.rig import Rig
 
 # Places in the JVM (KillPoints.scala), and how often each may be passed before.
@@ -27,7 +29,6 @@ POINTS = {
     "checkpoint before file": 40,
     "checkpoint after file": 40,
 }
-_NUMBER = re.compile(r"\d+")
 
 
 def at_a_point(rig: Rig, r: random.Random) -> str:
@@ -55,16 +56,17 @@ def hung_up(rig: Rig, r: random.Random) -> str:
     time.sleep(r.random())
     old = rig.worker
     old.hang_up()
-    rig.worker = rig.next_worker()
+    rig.next_worker()
     old.process.wait(20)
     return "server"
 
 
 def torn(rig: Rig, r: random.Random) -> str:
     """A power cut: the newest file of a checkpoint is empty, or full of zeros."""
+    family = psutil.Process(rig.worker.process.pid).children(recursive=True)
     rig.worker.process.kill()
-    rig.worker.process.wait()
-    file = r.choice(list(newest(rig)))
+    psutil.wait_procs(family, timeout=20)
+    file = r.choice(newest(rig))
     size = file.stat().st_size
     file.write_bytes(b"" if r.random() < 0.5 else b"\0" * size)
     rig.replace_worker()
@@ -72,14 +74,17 @@ def torn(rig: Rig, r: random.Random) -> str:
 
 
 def newest(rig: Rig) -> list[Path]:
-    """The newest file of each log of each checkpoint: offsets, commits, changes of the state."""
+    """The newest file of each log of each checkpoint (offsets, commits, changes of the state), and of it all."""
     found = []
-    for query in (rig.folder / "checkpoints").iterdir():
-        folders = [query / "offsets", query / "commits", *{f.parent for f in query.glob("state/**/*.changelog")}]
-        for folder in folders:
-            files = [f for f in folder.iterdir() if f.is_file() and _NUMBER.match(f.name)] if folder.is_dir() else []
-            if files:
-                found.append(max(files, key=lambda f: int(_NUMBER.match(f.name)[0])))  # type: ignore[index]
+    for query in sorted((rig.folder / "checkpoints").iterdir()):
+        files = [f for f in query.rglob("*") if f.is_file() and not f.name.startswith(".")]
+        logs: dict[Path, list[Path]] = {}
+        for file in files:
+            if file.parent.name in ("offsets", "commits") or file.suffix == ".changelog":
+                logs.setdefault(file.parent, []).append(file)
+        found += [max(log, key=lambda f: int(f.stem)) for log in logs.values()]
+        if files:
+            found.append(max(files, key=lambda f: f.stat().st_mtime_ns))
     return found
 
 
@@ -94,22 +99,24 @@ def broker(rig: Rig, r: random.Random) -> str:
 
 
 def postgres(rig: Rig, r: random.Random) -> str:
-    """PostgreSQL dies, and is back at once."""
+    """PostgreSQL dies, and is started again as a server does it."""
     rig.postgres_away.set()
-    pid = rig.postgres.postmaster
+    pid = rig.database.postgres.postmaster
     assert pid
     os.kill(pid, signal.SIGKILL)
-    rig.start_postgres()
+    within(60, lambda: rig.database.postgres.postmaster != pid and rig.rows() >= 0)
+    rig.postgres_away.clear()
     return "PostgreSQL"
 
 
 KINDS: list[tuple[int, Callable[[Rig, random.Random], str]]] = [
-    (60, at_a_point), (15, at_a_moment), (8, hung_up), (9, torn), (4, broker), (4, postgres),
+    (54, at_a_point), (12, at_a_moment), (8, hung_up), (14, torn), (6, broker), (6, postgres),
 ]  # fmt: skip
 
 
-def suffer(rig: Rig, r: random.Random) -> str:
+def suffer(rig: Rig, number: int) -> str:
     """One death; returns what it was, once rows flow again."""
+    r = random.Random(number)
     kind = r.choices([k for _, k in KINDS], [w for w, _ in KINDS])[0]
     told = kind(rig, r)
     rig.goes_on(rig.rows())
