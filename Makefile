@@ -24,7 +24,7 @@ help:
 	@echo "make test-drivers  suites that drivers bring along, directly and through pgstream; SUITES=\"psycopg2 pgx\" for some"
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make differential  thousands of random queries against PostgreSQL (ARGS=\"--cases 500\", \"--case 17\" for one again)"
-	@echo "make chaos    a thousand kills of worker, server, broker and PostgreSQL under load (ARGS=\"--kills 100 --seed 7\")"
+	@echo "make chaos    a thousand kills of worker, server, broker and PostgreSQL under load (ARGS=\"--minutes 5 --first 700\")"
 	@echo "make check    formatting, lint, types, imports"
 	@echo "make format   what make check asks for, where a tool can do it"
 	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
