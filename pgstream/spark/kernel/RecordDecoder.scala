@@ -23,7 +23,8 @@ class BadRecordException(val topic: String, val partition: Int, val offset: Long
  */
 class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   @transient private lazy val c = Json.read(config)
-  @transient private lazy val columns = DataType.fromDDL(c.str("columns")).asInstanceOf[StructType]
+  // Sent to the tasks: parsing the text again costs each of them more.
+  private val columns = DataType.fromDDL(Json.read(config).str("columns")).asInstanceOf[StructType]
   @transient private lazy val changelog = c.str("kind") == "changelog"
   @transient lazy val schema: StructType = {
     val timed = columns.add("__time", TimestampType)

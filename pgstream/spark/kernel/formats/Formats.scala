@@ -50,12 +50,17 @@ object Formats {
 /** One object a record; a single column may also stand bare, as keys of one column do. */
 private class JsonReader(columns: StructType, separator: Char) extends FormatReader {
   private val fields = new Fields(columns, separator)
+  private val flat = new FlatJson(columns, separator)
   private val bare = if (columns.length == 1) Reader.of(columns(0).dataType, separator) else null
 
   override def read(bytes: Array[Byte], values: Array[Any]): Unit =
     try {
-      if (bare == null || bytes.isEmpty || bytes(0) == '{') JsonBytes.read(bytes, fields, values)
-      else values(0) = JsonBytes.readOne(bytes, bare)
+      if (bare == null || bytes.isEmpty || bytes(0) == '{') {
+        if (!flat.read(bytes, values)) {
+          java.util.Arrays.fill(values.asInstanceOf[Array[AnyRef]], 0, columns.length, null)
+          JsonBytes.read(bytes, fields, values)
+        }
+      } else values(0) = JsonBytes.readOne(bytes, bare)
     } catch {
       case e: com.fasterxml.jackson.core.JsonProcessingException => throw new Malformed("not JSON: " + e.getOriginalMessage)
       case e: java.io.IOException => throw new Malformed("not JSON: " + e.getMessage)
