@@ -32,6 +32,7 @@ SETTINGS: dict[str, str] = {
     "spark.sql.variable.substitute": "false",
     # A batch is small and comes again: re-planning it at run time costs more than it gains.
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.extensions": f"{_KERNEL}.Extensions",
     "spark.sql.streaming.checkpointFileManagerClass": f"{_KERNEL}.CheckpointFiles",
     "spark.hadoop.fs.file.impl": f"{_KERNEL}.LocalFiles",
     # Our manager syncs what it writes; a second file with a checksum beside each would double the writes.

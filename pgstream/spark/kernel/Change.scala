@@ -5,8 +5,9 @@ import java.nio.ByteBuffer
 import org.apache.spark.sql.{DataFrame, Dataset, Encoder, Encoders}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions._
-import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback
-import org.apache.spark.sql.catalyst.plans.logical.Project
+import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, ExprCode, FalseLiteral, GenerateUnsafeProjection}
+import org.apache.spark.sql.catalyst.expressions.codegen.Block._
+import org.apache.spark.sql.catalyst.plans.logical.{Project, TransformWithState}
 import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
 import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TTLConfig, TimeMode}
 import org.apache.spark.sql.types._
@@ -23,20 +24,28 @@ case class Change(key: Array[Byte], row: Array[Byte], side: Int, time: Long, pla
   def as(r: Array[Byte], taken: Boolean): Change = Change(key, r, side, time, place, offset, taken)
 }
 
-/** A struct as the bytes of its UnsafeRow: equal rows have equal bytes. */
-case class Pack(child: Expression) extends UnaryExpression with CodegenFallback {
-  @transient private lazy val pack = UnsafeProjection.create(child.dataType.asInstanceOf[StructType])
+/** Values as the bytes of an UnsafeRow: equal rows have equal bytes. */
+case class Pack(children: Seq[Expression]) extends Expression {
+  @transient private lazy val pack = UnsafeProjection.create(children)
   override def dataType: DataType = BinaryType
-  override def nullable: Boolean = child.nullable
-  override protected def nullSafeEval(row: Any): Any = Changes.bytes(pack(row.asInstanceOf[InternalRow]))
-  override protected def withNewChildInternal(c: Expression): Pack = copy(child = c)
+  override def nullable: Boolean = false
+  override def eval(row: InternalRow): Any = Changes.bytes(pack(row))
+  override protected def doGenCode(ctx: CodegenContext, ev: ExprCode): ExprCode = {
+    val row = GenerateUnsafeProjection.createCode(ctx, children)
+    ev.copy(code = code"""
+      ${row.code}
+      byte[] ${ev.value} = org.apache.spark.sql.pgstream.Changes.bytes(${row.value});""", isNull = FalseLiteral)
+  }
+  override protected def withNewChildrenInternal(n: IndexedSeq[Expression]): Pack = copy(children = n)
 }
 
 /** The struct that `Pack` made bytes of. */
-case class Unpack(child: Expression, schema: StructType) extends UnaryExpression with CodegenFallback {
+case class Unpack(child: Expression, schema: StructType) extends UnaryExpression {
   override def dataType: DataType = schema
   override def nullable: Boolean = true
   override protected def nullSafeEval(bytes: Any): Any = Changes.row(bytes.asInstanceOf[Array[Byte]], schema.length)
+  override protected def doGenCode(ctx: CodegenContext, ev: ExprCode): ExprCode =
+    defineCodeGen(ctx, ev, bytes => s"org.apache.spark.sql.pgstream.Changes.row($bytes, ${schema.length})")
   override protected def withNewChildInternal(c: Expression): Unpack = copy(child = c)
 }
 
@@ -63,8 +72,7 @@ object Changes {
     val d = df.asInstanceOf[ClassicDataset[_]]
     val out = d.queryExecution.analyzed.output
     def at(name: String): Option[Attribute] = out.find(_.name == name)
-    def struct(names: Seq[String]): Expression =
-      Pack(CreateNamedStruct(names.flatMap(n => Seq(Literal(n), at(n).get))))
+    def struct(names: Seq[String]): Expression = Pack(names.map(n => at(n).get))
     def or(name: String, default: Literal): Expression =
       at(name).map(a => Coalesce(Seq(a, default))).getOrElse(default)
     val micros = PreciseTimestampConversion(at(Time).get, TimestampType, LongType)
@@ -74,8 +82,14 @@ object Changes {
     ClassicDataset.ofRows(d.sparkSession, Project(list.map { case (n, e) => Alias(e, n)() }, d.logicalPlan)).as[Change]
   }
 
-  def run(changes: Dataset[Change], p: Processor, mode: String, time: TimeMode): Dataset[Change] =
-    changes.groupByKey(_.key).transformWithState(p, time, if (mode == "append") OutputMode.Append() else OutputMode.Update())
+  /** As `groupByKey(_.key).transformWithState`, which would make a Change of every row only to read its key. */
+  def run(changes: Dataset[Change], p: Processor, mode: String, time: TimeMode): Dataset[Change] = {
+    val d = changes.asInstanceOf[ClassicDataset[Change]]
+    val out = d.queryExecution.analyzed.output
+    val key = out.filter(_.name == "key")
+    val to = if (mode == "append") OutputMode.Append() else OutputMode.Update()
+    ClassicDataset.ofRows(d.sparkSession, TransformWithState(key, out, p, time, to, d.queryExecution.analyzed)).as[Change]
+  }
 
   /**
    * The columns of `key` and `schema`, then the hidden ones. `placed`: rows still have the position of their source record.

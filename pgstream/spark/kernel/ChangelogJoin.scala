@@ -3,7 +3,7 @@ package org.apache.spark.sql.pgstream
 import java.nio.ByteBuffer
 import java.util.{LinkedHashMap => JLinked}
 
-import scala.jdk.CollectionConverters._
+import scala.collection.mutable.ArrayBuffer
 
 import org.apache.spark.sql.{DataFrame, Encoders}
 import org.apache.spark.sql.streaming._
@@ -12,53 +12,88 @@ import org.apache.spark.util.LongAccumulator
 
 import Json.Node
 
+/** What a batch does to one row: how often it is added more than taken back, and its latest time. */
+private final class Net(val row: Array[Byte]) {
+  var count = 0
+  var time = Long.MinValue
+}
+
+/** The rows of a key on one side: those that a batch takes (`gone`), adds (`come`) and leaves (`stay`, where all are read). */
+private final class Side(held: MapState[Array[Byte], Long], nets: JLinked[ByteBuffer, Net], all: Boolean) {
+  val gone, come, stay = new ArrayBuffer[(Array[Byte], Long)]
+
+  private val known = new JLinked[ByteBuffer, Long]
+  if (all) held.iterator().foreach { case (r, t) => known.put(Changes.wrap(r), t) }
+  nets.forEach { (id, n) =>
+    val there = if (all) known.containsKey(id) else held.containsKey(n.row)
+    if (n.count > 0) {
+      held.updateValue(n.row, n.time)
+      if (!there) come += n.row -> n.time else if (all) known.put(id, n.time)
+    } else if (n.count < 0 && there) {
+      held.removeKey(n.row)
+      gone += n.row -> n.time
+      known.remove(id)
+    }
+  }
+  known.forEach((id, t) => stay += id.array -> t)
+
+  def before: Iterator[(Array[Byte], Long)] = gone.iterator ++ stay
+  def after: Iterator[(Array[Byte], Long)] = stay.iterator ++ come
+}
+
 /**
  * Changelog with changelog, both as retractions: the difference that a batch makes to the joined rows of a key.
  *
  * `pads`: which sides' rows without a match come out with NULLs (LEFT: the first, FULL: both). Rows with a NULL in the
- * key, which has `width` columns, match nothing.
+ * key, which has `width` columns, match nothing. All rows of a side are read only where those of the other have changed.
  */
 class ChangelogJoin(pads: Seq[Boolean], width: Int, ttlMs: Long) extends Changes.Processor {
-  private type Rows = Map[ByteBuffer, Long]
   @transient private var held: Seq[MapState[Array[Byte], Long]] = _
 
   override def init(mode: OutputMode, time: TimeMode): Unit =
     held = Seq("left", "right").map(getHandle.getMapState[Array[Byte], Long](_, Encoders.BINARY, Encoders.scalaLong, Changes.ttl(ttlMs)))
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
-    val before = held.map(_.iterator().map { case (r, t) => Changes.wrap(r) -> t }.toMap)
-    val nets = Seq.fill(2)(new JLinked[ByteBuffer, Int])
-    val times = new java.util.HashMap[ByteBuffer, Long]
+    val nets = Seq.fill(2)(new JLinked[ByteBuffer, Net])
+    var latest = Long.MinValue
     rows.foreach { c =>
-      nets(c.side).merge(Changes.wrap(c.row), if (c.delete) -1 else 1, (a, b) => a + b)
-      times.merge(Changes.wrap(c.row), c.time, (a, b) => math.max(a, b))
+      val n = nets(c.side).computeIfAbsent(Changes.wrap(c.row), _ => new Net(c.row))
+      n.count += (if (c.delete) -1 else 1)
+      n.time = math.max(n.time, c.time)
+      latest = math.max(latest, c.time)
     }
-    val after = Seq(0, 1).map(side => applied(side, before(side), nets(side), times))
     val blank = Changes.row(key, width).anyNull
-    val (was, is) = (joined(before.head, before(1), blank), joined(after.head, after(1), blank))
-    val latest = if (times.isEmpty) 0L else times.values.asScala.max
-    val gone = was.iterator.filterNot(p => is.contains(p._1)).map { case (p, _) => change(p, latest, taken = true) }
-    gone ++ is.iterator.filterNot(p => was.contains(p._1)).map { case (p, t) => change(p, t, taken = false) }
-  }
-
-  private def applied(side: Int, before: Rows, net: JLinked[ByteBuffer, Int], times: java.util.HashMap[ByteBuffer, Long]): Rows =
-    net.asScala.foldLeft(before) {
-      case (rows, (r, n)) if n > 0 => held(side).updateValue(r.array, times.get(r)); rows + (r -> times.get(r))
-      case (rows, (r, n)) if n < 0 => held(side).removeKey(r.array); rows - r
-      case (rows, _) => rows
+    def read(side: Int, other: Int): Side = {
+      val needed = !nets(other).isEmpty || (pads(other) && !nets(side).isEmpty)
+      new Side(held(side), nets(side), needed && !blank)
     }
-
-  /** The joined rows of a key and their event times; null where a side has no match. */
-  private def joined(left: Rows, right: Rows, blank: Boolean): Map[(ByteBuffer, ByteBuffer), Long] = {
-    val matches = if (blank) Nil else for ((l, t) <- left.toSeq; (r, u) <- right) yield (l, r) -> math.max(t, u)
-    val lonely = if (pads.head && (blank || right.isEmpty)) left.toSeq.map { case (l, t) => (l, null: ByteBuffer) -> t } else Nil
-    val others = if (pads(1) && (blank || left.isEmpty)) right.toSeq.map { case (r, t) => (null: ByteBuffer, r) -> t } else Nil
-    (matches ++ lonely ++ others).toMap
+    difference(read(0, 1), read(1, 0), blank, latest)
   }
 
-  private def change(pair: (ByteBuffer, ByteBuffer), time: Long, taken: Boolean): Change = {
-    def bytes(b: ByteBuffer): Array[Byte] = if (b == null) null else b.array
-    Change(bytes(pair._2), bytes(pair._1), 0, time, -1, -1L, taken)
+  private def difference(left: Side, right: Side, blank: Boolean, latest: Long): Iterator[Change] = {
+    val taken, added = new ArrayBuffer[Change]
+    type Row = (Array[Byte], Long)
+    def take(l: Row, r: Row): Unit = taken += Change(r._1, l._1, 0, latest, -1, -1L, delete = true)
+    def add(l: Row, r: Row): Unit = added += Change(r._1, l._1, 0, math.max(l._2, r._2), -1, -1L, delete = false)
+    if (!blank) {
+      for (l <- left.gone; r <- right.before) take(l, r)
+      for (l <- left.stay; r <- right.gone) take(l, r)
+      for (l <- left.come; r <- right.after) add(l, r)
+      for (l <- left.stay; r <- right.come) add(l, r)
+    }
+    val none: Row = (null, Long.MinValue)
+    if (pads.head) lonely(left, right, blank, take(_, none), add(_, none))
+    if (pads(1)) lonely(right, left, blank, take(none, _), add(none, _))
+    taken.iterator ++ added
+  }
+
+  /** Rows of `side` while the other has none. */
+  private def lonely(side: Side, other: Side, blank: Boolean, take: ((Array[Byte], Long)) => Unit, add: ((Array[Byte], Long)) => Unit): Unit = {
+    val (was, is) = (blank || other.before.isEmpty, blank || other.after.isEmpty)
+    if (was) side.gone.foreach(take)
+    if (was && !is) side.stay.foreach(take)
+    if (is) side.come.foreach(add)
+    if (is && !was) side.stay.foreach(add)
   }
 }
 

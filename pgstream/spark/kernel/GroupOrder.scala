@@ -1,0 +1,32 @@
+package org.apache.spark.sql.pgstream
+
+import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.catalyst.expressions.{Ascending, SortOrder, XxHash64}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.{ColumnarRule, SortExec, SparkPlan}
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
+import org.apache.spark.sql.types.BinaryType
+
+/**
+ * Rows on their way into an operator are sorted by the hash of their key before the key itself.
+ *
+ * Spark compares the first eight bytes of a sorted value where it has them at hand; those of a packed row are its NULL
+ * bits, the same in nearly all, so that every comparison fetched both rows. Operators need the rows of one key side by
+ * side, in no order of keys.
+ */
+object GroupOrder extends Rule[SparkPlan] {
+  override def apply(plan: SparkPlan): SparkPlan = plan.transformUp {
+    case t: TransformWithStateExec if t.groupingAttributes.map(_.dataType) == Seq(BinaryType) =>
+      t.withNewChildren(t.children.map {
+        case s: SortExec if s.sortOrder.length == 1 =>
+          s.copy(sortOrder = SortOrder(new XxHash64(t.groupingAttributes), Ascending) +: s.sortOrder)
+        case other => other
+      })
+  }
+}
+
+/** What `spark.sql.extensions` names. */
+class Extensions extends (SparkSessionExtensions => Unit) {
+  override def apply(e: SparkSessionExtensions): Unit =
+    e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = GroupOrder })
+}
