@@ -1,9 +1,9 @@
 """The kernel's operators alone, on one core: rows a second of wall clock and of the JVM's CPU time, over 100,000 spread
 keys, from Parquet to nothing.
 
-Run ``python -m benchmarks.kernel [OPERATOR…]``. Each operator warms up on its first batch; two more of 300,000 rows are
-measured. On a busy machine the rate by CPU time is the one to trust; it counts the collector's and the compiler's
-threads too.
+Run ``python -m benchmarks.kernel [OPERATOR…] [SETTING=VALUE…]``, the settings being Spark's. Each operator warms up on
+its first two batches, in which half of the time is Java's compiler's; two more of 300,000 rows are measured. On a busy
+machine the rate by CPU time is the one to trust; it counts the collector's and the compiler's threads too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pgstream.spark.compile import Compiler
 from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
 
-ROWS, KEYS, MEASURED = 300_000, 100_000, 2
+ROWS, KEYS, WARM, MEASURED = 300_000, 100_000, 2, 2
 _COLUMNS = [plan.Column("k", "INTEGER"), plan.Column("v", "INTEGER")]
 _CALLS = [plan.Call("n", "count", ["1"]), plan.Call("t", "sum", ["`v`"])]
 _BY_K = [plan.Expr("k", "`k`")]
@@ -59,6 +59,16 @@ OPERATORS: dict[str, plan.Node] = {
     "over a range of time": plan.Over(source("stream", True), _BY_K, _CALLS, range_ms=60_000),
     "over all rows before": plan.Over(source("stream", True), _BY_K, _CALLS, peers=False),
     "temporal join": plan.TemporalJoin(source("stream", True), source("changelog", True), "left", _PAIR, "a", "b"),
+    "join within 10 s": plan.IntervalJoin(
+        source("stream", True),
+        source("stream", True),
+        "inner",
+        10_000,
+        plan.Expr("k", "`k`"),
+        plan.Expr("k", "`k`"),
+        "a",
+        "b",
+    ),
     "join of changelogs": plan.ChangelogJoin(latest(), latest(), "inner", _PAIR, "a", "b"),
 }
 
@@ -77,7 +87,11 @@ class Bench:
         self.spark: SparkSession = open_session(settings, self.folder)
         self.spark.conf.set("spark.sql.shuffle.partitions", "1")
         self.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        for i in range(1 + MEASURED):
+        self.write()
+
+    def write(self) -> None:
+        """The rows of each batch, a file each."""
+        for i in range(WARM + MEASURED):
             self.spark.range(i * ROWS, (i + 1) * ROWS).selectExpr(
                 f"cast(pmod(hash(id), {KEYS}) AS int) AS k", "cast(pmod(id, 997) AS int) AS v",
                 "timestamp_millis(1700000000000 + id) AS __time", "0 AS __partition", "id AS __offset",
@@ -93,15 +107,15 @@ class Bench:
         """Rows a second of wall clock, and of CPU time; of all sources."""
         parts = self.folder / f"in {name}"
         parts.mkdir()
-        self._add(parts, [0])
+        self._add(parts, range(WARM))
         self._once(name, root, parts)
-        self._add(parts, range(1, 1 + MEASURED))
+        self._add(parts, range(WARM, WARM + MEASURED))
         begin, used = time.perf_counter(), self._used()
         self._once(name, root, parts)
         rows = MEASURED * ROWS * len(plan.sources(root))
         return rows / (time.perf_counter() - begin), rows / (self._used() - used)
 
-    def _add(self, parts: Path, numbers: list[int] | range) -> None:
+    def _add(self, parts: Path, numbers: range) -> None:
         for n in numbers:
             (file,) = (self.folder / f"part{n}").glob("*.parquet")
             os.link(file, parts / f"{n}.parquet")
@@ -129,8 +143,11 @@ class Bench:
 
 def main() -> None:
     bench = Bench()
+    settings = [a.split("=", 1) for a in sys.argv[1:] if a.startswith("spark.")]
+    for name, value in settings:
+        bench.spark.conf.set(name, value)
     try:
-        for name in sys.argv[1:] or OPERATORS:
+        for name in [a for a in sys.argv[1:] if not a.startswith("spark.")] or OPERATORS:
             wall, cpu = bench.run(name, OPERATORS[name])
             print(f"{name:28} {wall / 1000:7.0f}k rows/s  {cpu / 1000:7.0f}k rows per CPU second", flush=True)
     finally:
