@@ -24,6 +24,7 @@ from pyspark.sql import functions as fn
 from benchmarks.kernel import Bench
 from benchmarks.stack import Stack, show, stack
 from pgstream.spark.jdbc import jdbc
+from pgstream.spark.records import writing
 from tests.server import within
 
 ROWS, WARM, BATCHES = 200_000, 2, 6
@@ -118,8 +119,9 @@ def main(s: Stack, bench: Sinks) -> None:
     compare("view", "bare COPY and merge", bench.ours(view), bare(s.direct))
     for topic in ("ours", "theirs"):
         s.kafka.topic(topic, 2)
-    kafka = {"type": "kafka", "topic": "ours", "mode": "append", "order": "runs", "value_format": "json",
-             "columns": ["k", "c", "s"], "key_format": None, "key_columns": [], "timestamp_format": "sql",
+    side = writing("json", "sql", None)
+    kafka = {"type": "kafka", "topic": "ours", "mode": "append", "order": "runs", "value": side, "key": side,
+             "columns": ["k", "c", "s"], "key_columns": [],
              "properties": {"bootstrap.servers": s.kafka.bootstrap}}  # fmt: skip
     compare("topic", "Spark's own sink", bench.ours(kafka), bench.spark_kafka(s.kafka.bootstrap, "theirs"))
 
