@@ -61,16 +61,16 @@ class _Answer:
         return kind == READY or self.closes == 0 or (self.closes > 0 and bool(self.errors))
 
 
-async def ask(backend: Backend, text: str) -> str | None:
+async def ask(backend: Backend, text: str, *, piped: bool = False) -> str | None:
     """Run one statement and keep its answer; gives the first value of its first row. Errors: RelayedError.
 
     In the extended protocol under a name of its own: the client's unnamed statement stays, and so does the implicit
-    transaction of a pipeline, which a Query or a Sync would end.
+    transaction of a pipeline, which a Query or a Sync would end. ``piped`` begins that, for the client's Sync to end.
     """
     flight = backend.flight
     async with backend.asking:
         data = frontend.encode_run(text.encode(backend.codec), OWN)
-        if flight.open:
+        if flight.open or piped:
             answer = _Answer(closes=3)
             flight.open += 6
             data += frontend.FLUSH

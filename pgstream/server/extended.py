@@ -73,6 +73,7 @@ class Extended:
         self._client = client
         self.prepared: dict[str, Prepared | None] = {}
         self.portals: dict[str, Portal | None] = {}
+        self.goes_on = False  # what is executed has no Sync behind it: what follows is of the same transaction
 
     def is_ours(self, message: frontend.Message) -> bool:
         """Whether a message other than Parse names something in our tables. A name given to PostgreSQL leaves them."""
@@ -97,7 +98,11 @@ class Extended:
         elif isinstance(message, frontend.Describe):
             await self._describe(message)
         elif isinstance(message, frontend.Execute):
-            await self._client.runner.cancelable(self._execute(message))
+            self.goes_on = not self._client.inbound.waiting.startswith(frontend.SYNC)
+            try:
+                await self._client.runner.cancelable(self._execute(message))
+            finally:
+                self.goes_on = False
         elif isinstance(message, frontend.Close):
             await self._close(message)
 

@@ -22,9 +22,10 @@ async def transaction(client: ClientSession, what: str) -> str | None:
 
     Errors: ReadOnlyTransaction.
     """
-    if client.flight.status != BLOCK and not client.flight.open:
+    piped = client.extended.goes_on
+    if client.flight.status != BLOCK and not client.flight.open and not piped:
         return None
-    if await ask(client.backend, settling.READ_ONLY) == "on":
+    if await ask(client.backend, settling.READ_ONLY, piped=piped) == "on":
         raise ReadOnlyTransaction(what=what)
     return await ask(client.backend, settling.TRANSACTION)
 

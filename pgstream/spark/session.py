@@ -7,6 +7,7 @@ Must not know: the JVM's flags (``jvm.py``), queries. Start reading at ``SETTING
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pgstream.spark.settings import Settings
 _KERNEL = "org.apache.spark.sql.pgstream"
 _STATE = "spark.sql.streaming.stateStore"
 
+_IN_ONE_JVM = re.compile(r"local(\[[^\]]*\])?\Z")
 SETTINGS: dict[str, str] = {
     # No web server, no event log, no progress console: nobody looks, and each costs start-up or every batch.
     "spark.ui.enabled": "false",
@@ -67,6 +69,8 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
            "spark.sql.shuffle.partitions": str(cores)}  # fmt: skip
     if settings.master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if _IN_ONE_JVM.match(settings.master):
+        own |= {"spark.authenticate": "true"}  # with a secret that Spark makes: other users reach its ports
     for name, value in (SETTINGS | own | settings.spark).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -91,17 +91,20 @@ def test_a_failed_block(conn: psycopg.Connection[Any], end: str) -> None:
     assert not listed(conn, "undecided_failed")
 
 
-def test_a_pipeline_that_fails(server: Server, conn: psycopg.Connection[Any]) -> None:
-    with contextlib.suppress(psycopg.Error), server.connect() as other, other.pipeline():
-        other.execute("SELECT 1")
-        other.execute("CREATE SCHEMA undecided_pipeline")
-        other.execute("SELECT 1/0")
-    within(20, lambda: not listed(conn, "undecided_pipeline"))
-    with server.connect() as other, other.pipeline():
-        other.execute("SELECT 1")
-        other.execute("CREATE SCHEMA undecided_pipeline")
-        other.execute("SELECT 1")
-    within(20, lambda: listed(conn, "undecided_pipeline"))
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pipeline_that_fails(server: Server, conn: psycopg.Connection[Any], first: bool) -> None:
+    """Whether PostgreSQL's statements or ours begin it."""
+    for failing in (True, False):
+        with contextlib.suppress(psycopg.Error), server.connect() as other, other.pipeline():
+            if not first:
+                other.execute("SELECT 1")
+            other.execute("CREATE SCHEMA undecided_pipeline")
+            other.execute("CREATE TABLE undecided_pipeline.t AS SELECT 1 AS n")
+            if failing:
+                other.execute("SELECT 1/0")
+        within(20, lambda: listed(conn, "undecided_pipeline") is not failing)  # noqa: B023
+    assert conn.execute("SELECT n FROM undecided_pipeline.t").fetchone() == (1,)
+    conn.execute("DROP TABLE undecided_pipeline.t")
     conn.execute("DROP SCHEMA undecided_pipeline")
 
 
