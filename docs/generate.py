@@ -248,8 +248,8 @@ def system_tables_page() -> str:
         "SELECT query_name, lag FROM deltastream.sys.query_health WHERE NOT healthy OR lag > 100000;\n```\n\n"
         "They are read from every database, by every client, like any view: joined, prepared, in cursors and COPY.\n"
         "A role sees the rows of what it has a privilege on. `query_health` and `query_lag` are additions of ours:\n"
-        "they follow a running query every two seconds. What the catalogue does not keep, such as who last updated\n"
-        "an object, is NULL. Why it works as it does: `docs/decisions/0020-system-tables.md`.\n"
+        "they follow a running query every two seconds. Who made or changed an object is NULL where that was the\n"
+        "server itself, or before this was kept. Why it works as it does: `docs/decisions/0020-system-tables.md`.\n"
     )
     out.append("\n## Example\n\n" + "\n".join(map(_example, examples()[SYSTEM_TABLES])))
     for name, table in sorted(TABLES.items()):

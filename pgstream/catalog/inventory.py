@@ -17,16 +17,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog import kinds, models, rows
 from pgstream.catalog.crypto import Cipher
-from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
+from pgstream.catalog.records import ObjectRecord
 from pgstream.errors import DependentsExist
 
 Key = tuple[str, str, str]
 """Organization, kind, name."""
-FIRST = (
-    ObjectRecord("organization", "default", id=DEFAULT_ORGANIZATION, organization="", owner="orgadmin"),
-    ObjectRecord("compute_pool", "default", owner="sysadmin"),
-)
-"""What every catalogue has: the first organization, and the pool that queries run in."""
+POOL = ObjectRecord("compute_pool", "default", owner="sysadmin")
+"""The pool that every catalogue has."""
 
 
 class Changed(Protocol):
@@ -136,12 +133,10 @@ async def find(session: AsyncSession, key: Key, at: int | None = None) -> models
     return row
 
 
-async def first(session: AsyncSession) -> None:
-    """Make what every catalogue has and this one has not yet."""
-    for record in FIRST:
-        if await _row(session, record.key) is None:
-            session.add(rows.object_row(replace(record, id=record.id or str(uuid.uuid4()))))
-            await session.flush()
+async def first(session: AsyncSession, organization: ObjectRecord) -> None:
+    """Make what every catalogue has and this one has not yet: its organization, and a pool."""
+    for record in (organization, POOL):
+        await ensure(session, record)
 
 
 # Which options of which kinds name an object: kind of the user, option, kind of the used.

@@ -46,6 +46,15 @@ class Base(DeclarativeBase):
     }
 
 
+class Signed:
+    """Who made a row and changed it last, and in which roles: written by a trigger (``authors``)."""
+
+    created_by: Mapped[str | None]
+    created_by_role: Mapped[str | None]
+    updated_by: Mapped[str | None]
+    updated_by_role: Mapped[str | None]
+
+
 class MetaRow(Base):
     """Single facts: the key's check value, the worker role's password (encrypted)."""
 
@@ -54,7 +63,7 @@ class MetaRow(Base):
     value: Mapped[str]
 
 
-class DatabaseRow(Base):
+class DatabaseRow(Signed, Base):
     __tablename__ = "databases"
     name: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str]
@@ -68,7 +77,7 @@ class SystemCopyRow(Base):
     database: Mapped[str] = mapped_column(ForeignKey("databases.name", ondelete="CASCADE"), primary_key=True)
 
 
-class SchemaRow(Base):
+class SchemaRow(Signed, Base):
     __tablename__ = "schemas"
     database: Mapped[str] = mapped_column(ForeignKey("databases.name", ondelete="CASCADE"), primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -76,7 +85,7 @@ class SchemaRow(Base):
     created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
 
 
-class StoreRow(Base):
+class StoreRow(Signed, Base):
     __tablename__ = "stores"
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -98,7 +107,7 @@ class StoreSecretRow(Base):
     value: Mapped[bytes]
 
 
-class RelationRow(Base):
+class RelationRow(Signed, Base):
     __tablename__ = "relations"
     __table_args__ = (
         UniqueConstraint("database", "schema", "name"),
@@ -124,7 +133,7 @@ class RelationRow(Base):
     updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
 
 
-class QueryRow(Base):
+class QueryRow(Signed, Base):
     __tablename__ = "queries"
     __table_args__ = (UniqueConstraint("name", "version"),)
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -180,6 +189,9 @@ class ObjectRow(Base):
     state: Mapped[str]
     message: Mapped[str]
     created_by: Mapped[str]
+    created_by_role: Mapped[str | None]
+    updated_by: Mapped[str | None]
+    updated_by_role: Mapped[str | None]
     created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
 

@@ -18,7 +18,7 @@ from pgstream.catalog import activity, authority, databases, inventory, models, 
 from pgstream.catalog.crypto import Cipher
 from pgstream.catalog.heal import heal_database
 from pgstream.catalog.migrations import migrate
-from pgstream.catalog.records import Snapshot
+from pgstream.catalog.records import ObjectRecord, Snapshot
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError, DuplicateDatabase
 from pgstream.names import quote_always
@@ -87,10 +87,10 @@ async def open_control(administrator: postgres.Administrator, url: Callable[...,
     return Opened(engine, password)
 
 
-async def first_objects(engine: AsyncEngine) -> None:
+async def first_objects(engine: AsyncEngine, organization: ObjectRecord) -> None:
     """What no catalogue is without, and PostgreSQL's roles as the catalogue has them."""
     async with AsyncSession(engine) as session, session.begin():
-        await inventory.first(session)
+        await inventory.first(session, organization)
         await authority.first(session)
         await postgres.sync_roles(session, await _roles(session), await authority.read(session))
 

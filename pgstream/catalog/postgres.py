@@ -263,8 +263,7 @@ async def ensure_first_user(conn: Connection, user: str, password: str) -> str |
             log.info("first user exists, its password is kept", user=user)
         return None
     generated = None if password else secrets.token_urlsafe(16)
-    verifier = quote_literal(scram(conn, user, password or generated or ""))
     # Nothing is inherited by a user: it works in the role that it takes.
-    await run(conn, f"CREATE ROLE {quote_always(user)} LOGIN NOINHERIT PASSWORD {verifier}")
+    await run(conn, f"CREATE ROLE {quote_always(user)} LOGIN NOINHERIT {_secret(password or generated or '')}")
     log.info("first user created", user=user, generated=generated is not None)
     return generated

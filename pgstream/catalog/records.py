@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pgstream import types
 from pgstream.catalog.kinds import KINDS, missing
@@ -26,6 +26,18 @@ STREAMED = ("stream", "changelog")
 """Kinds of relations that are read by streaming."""
 DEFAULT_ORGANIZATION = "00000000-0000-4000-8000-000000000001"
 """The organization that every server has."""
+
+
+class Authors(NamedTuple):
+    """Who made an object and changed it last, and in which roles; None: the server, or an earlier version's user."""
+
+    created_by: str | None = None
+    created_by_role: str | None = None
+    updated_by: str | None = None
+    updated_by_role: str | None = None
+
+
+NOBODY = Authors()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,7 @@ class StoreRecord:
     message: str = ""
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
+    authors: Authors = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,7 @@ class RelationRecord:
     policies: tuple[PolicyRecord, ...] = ()
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
+    authors: Authors = NOBODY
     memo: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What readers derive from it and ask for again, such as its row in a listing."""
 
@@ -128,6 +142,7 @@ class QueryRecord:
     progress: Mapping[str, object] = field(default_factory=dict)
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
+    authors: Authors = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +165,7 @@ class SchemaRecord:
     name: str
     owner: str
     created_at: dt.datetime | None = None
+    authors: Authors = NOBODY
 
     @property
     def full_name(self) -> str:
@@ -163,6 +179,7 @@ class DatabaseRecord:
     name: str
     owner: str
     created_at: dt.datetime | None = None
+    authors: Authors = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +198,15 @@ class ObjectRecord:
     created_by: str = ""
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None
+    authors: Authors = NOBODY
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What it is found by: organization, kind, name."""
         return self.organization, self.kind, self.name
+
+
+FIRST_ORGANIZATION = ObjectRecord("organization", "default", id=DEFAULT_ORGANIZATION, organization="", owner="orgadmin")
 
 
 @dataclass(frozen=True)
@@ -227,6 +248,16 @@ class Snapshot:
         """What SET DEFAULT kept for a session; a token has its user's, but for what was set with it."""
         own, users = ((name, DEFAULT_ORGANIZATION) for name in (login, self.access.user_of(login)))
         return {**self.defaults.get(users, {}), **self.defaults.get(own, {})}
+
+    @cached_property
+    def organization(self) -> ObjectRecord:
+        """The one that this is the catalogue of; ask a whole snapshot, not what a role sees."""
+        return next((o for o in self.objects.values() if o.kind == "organization"), FIRST_ORGANIZATION)
+
+    @cached_property
+    def roles(self) -> frozenset[str]:
+        """All of them; ask a whole snapshot, not what a role sees."""
+        return frozenset(o.name for o in self.objects.values() if o.kind == "role")
 
     def role_of(self, user: str, current: str) -> str:
         """The role that PostgreSQL's ``current_user`` means."""

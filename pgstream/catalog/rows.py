@@ -13,6 +13,7 @@ from pgstream import types
 from pgstream.catalog import models
 from pgstream.catalog.privileges import Grant, Membership, Token
 from pgstream.catalog.records import (
+    Authors,
     ColumnRecord,
     DatabaseRecord,
     ObjectRecord,
@@ -28,18 +29,26 @@ from pgstream.names import FullName
 _type = lru_cache(maxsize=4096)(types.parse)
 
 
+_shared = lru_cache(maxsize=4096)(Authors)
+
+
+def _authors(row: models.Signed | models.ObjectRow) -> Authors:
+    return _shared(row.created_by or None, row.created_by_role, row.updated_by, row.updated_by_role)
+
+
 def database(row: models.DatabaseRow) -> DatabaseRecord:
-    return DatabaseRecord(row.name, row.owner, row.created_at)
+    return DatabaseRecord(row.name, row.owner, row.created_at, _authors(row))
 
 
 def schema(row: models.SchemaRow) -> SchemaRecord:
-    return SchemaRecord(row.database, row.name, row.owner, row.created_at)
+    return SchemaRecord(row.database, row.name, row.owner, row.created_at, _authors(row))
 
 
 def store(row: models.StoreRow) -> StoreRecord:
     return StoreRecord(
-        row.id, row.name, row.type, row.options, row.owner, row.state, row.message, row.created_at, row.updated_at
-    )
+        row.id, row.name, row.type, row.options, row.owner, row.state, row.message, row.created_at, row.updated_at,
+        _authors(row),
+    )  # fmt: skip
 
 
 def relation(row: models.RelationRow, policies: tuple[PolicyRecord, ...] = ()) -> RelationRecord:
@@ -61,6 +70,7 @@ def relation(row: models.RelationRow, policies: tuple[PolicyRecord, ...] = ()) -
         policies=policies,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        authors=_authors(row),
     )
 
 
@@ -120,6 +130,7 @@ def query(row: models.QueryRow) -> QueryRecord:
         progress=row.progress,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        authors=_authors(row),
     )
 
 
@@ -160,6 +171,7 @@ def object_(row: models.ObjectRow) -> ObjectRecord:
         created_by=row.created_by,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        authors=_authors(row),
     )
 
 

@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog import (
     authority,
+    authors,
     databases,
     expiry,
     models,
@@ -45,7 +46,9 @@ from pgstream.catalog.delta import Delta, applied
 from pgstream.catalog.inventory import Inventory
 from pgstream.catalog.policies import Policies
 from pgstream.catalog.records import (
+    FIRST_ORGANIZATION,
     DatabaseRecord,
+    ObjectRecord,
     QueryEvent,
     QueryRecord,
     RelationRecord,
@@ -116,21 +119,32 @@ class Catalog:
         """Tells other processes of this server; a change ends when they know it."""
 
     @classmethod
-    async def open(cls, config: Config, postgres_url: Url, data_dir: Path) -> Catalog:
-        """Make what is missing, migrate, heal, and read everything. Errors: ConfigurationError."""
+    async def open(
+        cls,
+        config: Config,
+        postgres_url: Url,
+        data_dir: Path,
+        organization: ObjectRecord = FIRST_ORGANIZATION,
+        first_user: bool = True,
+    ) -> Catalog:
+        """Make what is missing, migrate, heal, and read everything. Errors: ConfigurationError.
+
+        ``organization``: whose catalogue a new one is. ``first_user``: make that of the settings if it is missing.
+        """
         cipher = open_cipher(config, data_dir)
         administrator = postgres.Administrator(postgres_url)
         opened = await opening.open_control(administrator, postgres_url, cipher)
         catalog = cls(opened, postgres_url, cipher)
         try:
-            await opening.first_objects(opened.engine)
+            await opening.first_objects(opened.engine, organization)
             await opening.first_database(opened.engine, administrator, config)
             await catalog.refresh()
             catalog.repaired = await opening.heal(administrator, catalog.snapshot)
             for database, name in await opening.undecided_schemas(administrator, catalog.snapshot):
                 await catalog.settle_schema(database, name)
             # Last, so that a start that fails half-way does not swallow the password that it generated.
-            catalog.generated_password = await opening.first_user(opened.engine, administrator, config)
+            if first_user:
+                catalog.generated_password = await opening.first_user(opened.engine, administrator, config)
             await catalog.refresh()
         except BaseException:
             await catalog.close()
@@ -176,6 +190,7 @@ class Catalog:
         async with self._changing:
             try:
                 async with AsyncExitStack() as after, self._reading() as session, session.begin():
+                    await authors.sign(session)
                     yield Change(session, after, self._administrator)
                     await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
                     await self._reader.forget(session)
@@ -294,15 +309,19 @@ class Catalog:
     async def drop_schema(self, database: str, name: str, at: int | None = None, cascade: bool = False) -> None:
         await self.drop_schemas({(database, name): at}, cascade=cascade)
 
-    async def drop_schemas(self, named: Mapping[tuple[str, str], int | None], cascade: bool = False) -> None:
-        """All or none, each with its place in the statement. ``cascade``: with PostgreSQL's own objects in them;
-        relations of ours keep them in either case.
+    async def drop_schemas(
+        self, named: Mapping[tuple[str, str], int | None], cascade: bool = False
+    ) -> list[objects.Notice]:
+        """All or none, each with its place in the statement. ``cascade``: with PostgreSQL's own objects in them, of
+        which it says what they were; relations of ours keep them in either case.
         """
+        said: list[objects.Notice] = []
         async with self._change() as change:
             for (database, name), at in named.items():
                 await databases.drop_schema(change.session, database, name, at)
                 await authority.forget(change.session, "schema", SchemaRecord(database, name, "").full_name)
-                await objects.drop_schema(await change.dropping(database), name, cascade, at)
+                said += await objects.drop_schema(await change.dropping(database), name, cascade, at)
+        return said
 
     # Relations
 
@@ -390,6 +409,8 @@ class Catalog:
     async def set_query(self, id: str, **changes: Any) -> QueryRecord:
         """Change intended=, actual=, message=, attempt=, progress= or pool=."""
         async with self._reading() as session, session.begin():
+            if "intended" in changes:  # somebody's wish; the rest is the engine's
+                await authors.sign(session)
             changed = await queries.change(session, id, changes)
         await self._copy_queries([id])
         return changed
@@ -409,7 +430,7 @@ class Catalog:
             async with self._refreshing:  # an older state never replaces a newer
                 async with self._reading() as session:
                     found = await queries.every(session, ids)
-                wanted = system_tables.of_queries(self.snapshot.access, found)
+                wanted = system_tables.of_queries(self.snapshot, found)
                 await self._system.settle(sorted(self.snapshot.system_copies), wanted, about=wanted)
         except PgStreamError as e:  # what it follows is done
             log.warning("system tables not written", error=e.text)

@@ -138,8 +138,8 @@ def rows(snapshot: Snapshot, queries: Iterable[QueryRecord]) -> Rows:
     """Every row of every table."""
     out: Rows = {}
     for table, key, roles, facts in _of_snapshot(snapshot):
-        out[table, key] = roles, json.dumps(facts, default=str)
-    return out | of_queries(snapshot.access, queries)
+        out[table, key] = roles, _written(snapshot, facts)
+    return out | of_queries(snapshot, queries)
 
 
 def few(delta: Delta) -> frozenset[Key] | None:
@@ -155,17 +155,17 @@ def relations(snapshot: Snapshot, keys: Iterable[Key]) -> Rows:
         database, schema, name = FullName.parse(key[1])
         r = snapshot.relations.get((database, schema, name))
         if r is not None:
-            out[key] = _seen_by(snapshot.access, "relation", key[1], r.owner), json.dumps(_relation(r), default=str)
+            out[key] = _seen_by(snapshot.access, "relation", key[1], r.owner), _written(snapshot, _relation(r))
     return out
 
 
-def of_queries(access: Access, queries: Iterable[QueryRecord]) -> Rows:
+def of_queries(snapshot: Snapshot, queries: Iterable[QueryRecord]) -> Rows:
     """The rows about queries; of each query always the same keys."""
-    return {key: row for query in queries for key, row in _of_query(access, query).items()}
+    return {key: row for query in queries for key, row in _of_query(snapshot, query).items()}
 
 
-def _of_query(access: Access, q: QueryRecord) -> Rows:
-    roles = _seen_by(access, "query", q.id, q.owner)
+def _of_query(s: Snapshot, q: QueryRecord) -> Rows:
+    roles = _seen_by(s.access, "query", q.id, q.owner)
     named = {"query_id": q.id, "query_name": q.name, "query_version": q.version}
     states = {"intended_state": q.intended, "current_state": q.actual, "message": q.message or None}
     shared = {**states, "compute_pool": q.pool, "attempts": q.attempt}
@@ -181,8 +181,9 @@ def _of_query(access: Access, q: QueryRecord) -> Rows:
         "lag": sum(lag["lag"] for lag in lags) if lags else None,
     }  # fmt: skip
     lag_rows = [{**named, **lag} for lag in lags]
-    found = (("queries", query), ("query_health", health), ("query_lag", lag_rows))
-    return {(table, q.id): (roles, json.dumps(facts, default=str)) for table, facts in found}
+    found = (("queries", _written(s, query)), ("query_health", json.dumps(health, default=str)),
+             ("query_lag", json.dumps(lag_rows, default=str)))  # fmt: skip
+    return {(table, q.id): (roles, facts) for table, facts in found}
 
 
 def _lags(progress: Facts) -> Iterator[dict[str, Any]]:
@@ -202,10 +203,17 @@ def _seen_by(access: Access, kind: str, name: str, owner: str) -> tuple[str, ...
 
 
 def _audit(record: Any) -> Facts:
-    """Who last changed an object is not kept, so it is not shown."""
-    return {"owner": record.owner, "created_by": getattr(record, "created_by", None) or None,
-            "created_at": record.created_at, "updated_at": getattr(record, "updated_at", record.created_at),
-            "organization_id": DEFAULT_ORGANIZATION}  # fmt: skip
+    return {"owner": record.owner, "created_at": record.created_at, **record.authors._asdict(),
+            "updated_at": getattr(record, "updated_at", record.created_at)}  # fmt: skip
+
+
+def _written(s: Snapshot, facts: Facts) -> str:
+    """A row as it is kept, with what all tables have."""
+    known: dict[str, Any] = {"organization_id": s.organization.id}
+    for column in ("created_by_role", "updated_by_role"):
+        if (role := facts.get(column)) is not None:
+            known[f"{column}_deleted"] = role not in s.roles
+    return json.dumps({**facts, **known}, default=str)
 
 
 def _of_snapshot(s: Snapshot) -> Iterator[tuple[str, str, tuple[str, ...], Facts]]:
@@ -304,17 +312,16 @@ def _of_access(s: Snapshot) -> Iterator[tuple[str, str, tuple[str, ...], Facts]]
         for g in grants:
             facts = {"role_name": g.role, "role_priv_type": g.privilege, "role_priv_target": kind,
                      "role_priv_target_name": name or None, "column_name": g.column or None,
-                     "grant_option": g.grant_option, "grantor_role": g.grantor, "granted_at": g.granted_at,
-                     "organization_id": DEFAULT_ORGANIZATION}  # fmt: skip
+                     "grant_option": g.grant_option, "grantor_role": g.grantor, "granted_at": g.granted_at}  # fmt: skip
             key = json.dumps((g.role, g.privilege, kind, name, g.column))
             yield "role_privileges", key, seers.get(g.role, (pg_role(g.role),)), facts
     everybody = _seen_by(access, *ORGANIZATION, "")
     for m in access.memberships:
         if m.is_user:
             facts = {"org_member_id": m.member, "user_name": m.member, "user_email": m.member, "role_name": m.role,
-                     "granted_at": m.granted_at, "organization_id": DEFAULT_ORGANIZATION}  # fmt: skip
+                     "granted_at": m.granted_at}  # fmt: skip
             yield "user_grants", json.dumps((m.member, m.role)), everybody, facts
     for (user, organization), kept in s.defaults.items():
         for key, value in kept.items():
-            facts = {"org_member_id": user, "key": f"default.{key}", "value": value, "organization_id": organization}
+            facts = {"org_member_id": user, "key": f"default.{key}", "value": value}
             yield "userdatas", json.dumps((user, organization, key)), everybody, facts

@@ -47,9 +47,9 @@ class Engine:
         self._readers = Readers(config.max_streams_per_user)
         self._retention = Retention(catalog)
 
-    async def start(self) -> None:
-        """Wake the default pool, and soon those that have queries; returns at once."""
-        if self._wants(DEFAULT):
+    async def start(self, eager: bool = True) -> None:
+        """Wake the default pool if ``eager``, and soon those that have queries; returns at once."""
+        if eager and self._wants(DEFAULT):
             self.pool(DEFAULT).wake()
         self._keeping = asyncio.create_task(self._keep())
 

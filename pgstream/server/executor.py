@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pgstream.catalog.authors import working
 from pgstream.statements import access
 from pgstream.statements.base import Column, Context, Result, Statement
 
@@ -25,7 +26,9 @@ class Here:
 
     async def execute(self, text: str, statement: Statement, context: Context) -> Result:
         await access.check(context, statement)
-        return await statement.execute(context)
+        session = context.session
+        with working(context.catalog.snapshot.access.user_of(session.user), session.role):
+            return await statement.execute(context)
 
     async def describe(self, text: str, statement: Statement, context: Context) -> tuple[Column, ...]:
         await access.check(context, statement)

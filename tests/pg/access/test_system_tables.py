@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -165,3 +167,29 @@ def test_a_second_session_while_the_first_one_begins(house: House, ask: Ask, rea
         with a.pipeline(), b.pipeline():
             cursors = [c.execute(f"SELECT {n}, count(*) FROM deltastream.sys.relations") for n, c in enumerate((a, b))]
         assert len({c.fetchone()[1] for c in cursors}) == 1  # type: ignore[index]
+
+
+def test_who_made_and_changed_an_object_is_kept(house: House, ask: Ask) -> None:
+    """In each table that has the columns, by the statements that change; what the server made has no author."""
+    audit = "created_by, created_by_role, created_by_role_deleted, updated_by, updated_by_role, updated_by_role_deleted"
+
+    def told(table: str, name: str) -> tuple[Any, ...]:
+        return ask(f"SELECT {audit} FROM deltastream.sys.\"{table}\" WHERE name = '{name}'", role="orgadmin")[0]
+
+    ask("CREATE ROLE makers", "GRANT CREATE_DATABASE ON ORGANIZATION TO ROLE makers", role="orgadmin")
+    ask("GRANT ROLE makers TO USER 'admin'", "GRANT ROLE makers TO ROLE orgadmin", role="orgadmin")
+    ask("CREATE DATABASE made", "CREATE SCHEMA inner_one IN DATABASE made", role="makers")
+    ask("CREATE SECRET made WITH ('type' = GENERIC_SECRET, 'secret_string' = 'x')", role="sysadmin")
+    by_maker = ("admin", "makers", False)
+    assert told("databases", "made") == (*by_maker, *by_maker)
+    assert told("schemas", "inner_one") == (*by_maker, *by_maker)
+    assert told("secrets", "made") == ("admin", "sysadmin", False) * 2
+    house.user("second", "sysadmin")
+    ask("UPDATE SECRET made WITH ('description' = 'd')", user="second", role="sysadmin")
+    assert told("secrets", "made") == ("admin", "sysadmin", False, "second", "sysadmin", False)
+    ask("GRANT OWNERSHIP ON DATABASE made TO sysadmin", role="orgadmin")
+    assert told("databases", "made") == (*by_maker, "admin", "orgadmin", False)
+    ask("GRANT OWNERSHIP ON SCHEMA made.inner_one TO sysadmin", "GRANT OWNERSHIP ON SCHEMA made.public TO sysadmin",
+        "DROP ROLE makers", role="orgadmin")  # fmt: skip
+    assert told("databases", "made")[:3] == ("admin", "makers", True)
+    assert told("compute_pools", "default") == (None,) * 6

@@ -65,6 +65,10 @@ async def test_a_catalogue_of_the_first_version_is_upgraded(postgres, catalog: C
                       "system_copies", "query_events", "token_uses"):  # fmt: skip
             await connection.execute(text(f"DROP TABLE {table}"))
         await connection.execute(text("DROP FUNCTION log_change CASCADE"))
+        await connection.execute(text("DROP FUNCTION sign_change CASCADE"))
+        for table in ("databases", "schemas", "stores", "relations", "queries"):
+            for column in ("created_by", "created_by_role", "updated_by", "updated_by_role"):
+                await connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         await connection.execute(text("ALTER TABLE queries DROP COLUMN pool"))
         await connection.execute(text("ALTER TABLE relations DROP COLUMN row_security"))
         await connection.execute(text("DELETE FROM meta WHERE key IN ('first_roles', 'first_user')"))

@@ -61,6 +61,18 @@ async def test_a_users_view_over_it_is_not_dropped(before, catalog: Catalog, reo
 _CATALOG_BEFORE_ROLES = """
 DROP TABLE memberships, grants, policies, changes, system_copies, query_events, token_uses;
 DROP FUNCTION log_change CASCADE;
+DROP FUNCTION sign_change CASCADE;
+ALTER TABLE databases
+    DROP COLUMN created_by, DROP COLUMN created_by_role, DROP COLUMN updated_by, DROP COLUMN updated_by_role;
+ALTER TABLE schemas
+    DROP COLUMN created_by, DROP COLUMN created_by_role, DROP COLUMN updated_by, DROP COLUMN updated_by_role;
+ALTER TABLE stores
+    DROP COLUMN created_by, DROP COLUMN created_by_role, DROP COLUMN updated_by, DROP COLUMN updated_by_role;
+ALTER TABLE relations
+    DROP COLUMN created_by, DROP COLUMN created_by_role, DROP COLUMN updated_by, DROP COLUMN updated_by_role;
+ALTER TABLE queries
+    DROP COLUMN created_by, DROP COLUMN created_by_role, DROP COLUMN updated_by, DROP COLUMN updated_by_role;
+ALTER TABLE objects DROP COLUMN created_by_role, DROP COLUMN updated_by, DROP COLUMN updated_by_role;
 ALTER TABLE relations DROP COLUMN row_security;
 DELETE FROM meta WHERE key IN ('first_roles', 'first_user');
 DELETE FROM objects WHERE kind = 'role';
