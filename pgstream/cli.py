@@ -85,17 +85,22 @@ def _repair(config: Config) -> int:
 
     from pgstream.catalog.store import Catalog
     from pgstream.embedded.postgres import open_postgres
+    from pgstream.server import organizations
 
-    async def repair() -> list[str]:
+    async def repair(config: Config, first: bool) -> list[str]:
         postgres = await open_postgres(config)
         try:
-            catalog = await Catalog.open(config, postgres.url, config.data_dir)
+            catalog = await Catalog.open(config, postgres.url, config.data_dir, first_user=first)
             await catalog.close()
             return catalog.repaired
         finally:
             await postgres.stop()
 
-    repaired = asyncio.run(repair())
+    repaired = asyncio.run(repair(config, first=True))
+    for folder in organizations.folders(config):
+        found = asyncio.run(repair(organizations.inside(config, folder), first=False))
+        name = (folder / "name").read_text().strip()
+        repaired += [f"organization {name}: {words}" for words in found]
     for words in repaired:
         print(f"repaired  {words}")
     print("ok        the catalogue and PostgreSQL agree")

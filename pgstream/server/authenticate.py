@@ -22,23 +22,28 @@ if TYPE_CHECKING:
 
 
 async def authenticate(
-    client: ClientSession, listener: Listener, rule: Rule, user: str, database: str
+    client: ClientSession, listener: Listener, rule: Rule, user: str, database: str, *, unknown: str = ""
 ) -> tuple[scram.Keys | None, Admission]:
     """Ask the client for all that the rule demands. Gives the user's keys, None when there was no password.
 
+    ``unknown``: an organization that does not exist, in which nobody does either.
     Errors: PasswordRefused, AuthorizationRefused, ProtocolViolation.
     """
     if rule.clientcert and client.certificate is None:
         raise AuthorizationRefused(what="connection requires a valid client certificate")
     admission = await listener.admissions.ask(user, database)
+    if unknown:
+        admission = Admission()
     keys = None
     if rule.method != CERT:
-        verifier = _verifier(client, listener, user, admission.verifier)
+        verifier = _verifier(client, listener, unknown + user, admission.verifier)
         keys = await (_password if rule.method == PASSWORD else _scram)(client, user, verifier)
     if rule.clientcert == VERIFY_FULL:
         name = common_name(client.certificate) if client.certificate else None
         if name is None or not rule.lets(name, user) or not admission.may:
             raise AuthorizationRefused(what=f'certificate authentication failed for user "{user}"')
+    if unknown:
+        raise PasswordRefused(user=user)
     return keys, admission
 
 

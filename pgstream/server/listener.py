@@ -8,6 +8,7 @@ server is starting until ``begin`` gives what serves them.
 from __future__ import annotations
 
 import asyncio
+import copy
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ from pgstream.server.cancel import CancelKeys
 from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
 from pgstream.server.memory import room_for
+from pgstream.server.organizations import Organizations
 from pgstream.server.reach import Address
 from pgstream.server.refusals import Refusals
 from pgstream.server.reuse import Backends
@@ -32,7 +34,7 @@ from pgstream.server.settled import Settled
 from pgstream.server.tls import open_tls
 
 if TYPE_CHECKING:
-    from pgstream.catalog.records import Snapshot
+    from pgstream.catalog.records import ObjectRecord, Snapshot
     from pgstream.catalog.store import Catalog
     from pgstream.engine.engine import Engine
 
@@ -51,6 +53,9 @@ class Listener:
 
     def __init__(self, config: Config, tls: tuple[ssl.SSLContext, bytes] | None = None) -> None:
         self.config, self.tls = config, tls
+        self.front = self
+        """Where clients come in, of whatever organization they are: it has what holds for all of them."""
+        self.organizations = Organizations(self)
         self.executor: Executor = Here()
         self.proxies = proxy.networks(config.proxy_protocol_from)
         self.access = hba.load(config)
@@ -76,6 +81,12 @@ class Listener:
         self.room = room_for(self.config.max_connections)
         self.ready = True
 
+    def annex(self, config: Config) -> Listener:
+        """What serves the clients of another organization, who come in here too: ``begin`` makes it ready."""
+        other = copy.copy(self)
+        other.config, other.settled = config, Settled()
+        return other
+
     def reload(self) -> None:
         """Read certificates and the access table anew, for clients that come from now on.
 
@@ -86,6 +97,10 @@ class Listener:
     @property
     def snapshot(self) -> Snapshot:
         return self.catalog.snapshot
+
+    @property
+    def organization(self) -> ObjectRecord:
+        return self.catalog.snapshot.organization
 
     def arrived(self, session: ClientSession) -> None:
         """A connection was made. Of those that do not get on with it, the oldest makes room."""
@@ -166,8 +181,8 @@ class Listener:
         return self.cancel_own_here(pid, user) or await self.cancel_elsewhere(pid, b"", user)
 
     def cancel_own_here(self, pid: int, user: str) -> bool:
-        """The same in this process; whether there was one."""
-        found = [session for session in self.admitted if session.runs_own(pid, user)]
+        """The same in this process; whether there was one. The same name in another organization is somebody else."""
+        found = [s for s in self.admitted if s.listener is self and s.runs_own(pid, user)]
         for session in found:
             session.runner.cancel()
         return bool(found)
@@ -206,10 +221,15 @@ class Listener:
                 break  # a client that takes no bytes; the process ends it
             await asyncio.sleep(0.02)
         if self.ready:
-            self.backends.close()
-            await self.admissions.close()
+            await self.leave()
+        await self.organizations.close()
         self.refusals.flush()
         log.info("sessions ended")
+
+    async def leave(self) -> None:
+        """Close what clients were served with; they are gone."""
+        self.backends.close()
+        await self.admissions.close()
 
 
 async def _nowhere(pid: int, key: bytes, user: str) -> bool:

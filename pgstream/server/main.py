@@ -73,6 +73,7 @@ def _reload(listener: Listener, postgres: Postgres, workers: Workers | None) -> 
     try:
         listener.reload()
         postgres.let_in(listener.access.without_password)
+        listener.organizations.let_in()
         if workers is not None:
             workers.reload()
     except ConfigurationError as e:
@@ -103,6 +104,7 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Liste
     engine = Engine(config, catalog)
     stack.push_async_callback(engine.stop)
     await engine.start()
+    await listener.organizations.open()
     address, language = Address(postgres.host, postgres.port, encryption.read(postgres.options)), Language.ours()
     workers: Workers | None = None
     if config.workers == 1:

@@ -24,7 +24,7 @@ from pgstream.errors import (
     StatementTimeout,
 )
 from pgstream.names import quote_always
-from pgstream.server import undecided
+from pgstream.server import membership, undecided
 from pgstream.server.ask import ask
 from pgstream.server.executor import Executor, Here
 from pgstream.server.flight import BLOCK, FAILED
@@ -136,6 +136,9 @@ class Runner:
             use_role=self._use_role,
             postgres=self._postgres,
             transaction=lambda what: undecided.transaction(client, what),
+            organizations=lambda: membership.mine(client),
+            create_organization=lambda name, at=None: membership.create(client, name, at),
+            use_organization=lambda name, at=None: membership.use(client, name, at),
             run=lambda text, statement: self.execute(text, statement, parameters, oids),
             cancel_own=lambda pid: listener.cancel_own(pid, client.context.user),
             parameters=parameters,

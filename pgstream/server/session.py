@@ -34,6 +34,7 @@ from pgstream.server.extended import Extended
 from pgstream.server.flight import BLOCK, IDLE, Flight
 from pgstream.server.handshake import secure
 from pgstream.server.inbound import Inbound
+from pgstream.server.link import adopt
 from pgstream.server.run import Runner, as_error
 from pgstream.server.search_path import SearchPath
 from pgstream.server.tls import ALPN
@@ -42,6 +43,7 @@ from pgstream.statements.base import Session
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend
 from pgstream.wire.framing import Framer
+from pgstream.wire.scram import Keys
 
 if TYPE_CHECKING:
     from pgstream.server.listener import Listener
@@ -364,15 +366,29 @@ class ClientSession(asyncio.Protocol):
             self.resume_reading()
 
     async def use_database(self, name: str) -> None:
-        """Move the session to another database: a new backend connection as the same user."""
+        """Move the session to another database."""
+        await self._move(self.listener, name, self.context.role, "USE DATABASE")
+        self.context.database, self.context.schema = name, "public"
+
+    async def use_organization(self, listener: Listener) -> None:
+        """Move the session to another organization, as if it had begun there."""
+        user, snapshot = self.context.user, listener.snapshot
+        database, role = startup.first_database(user, listener), snapshot.first_role(user)
+        if self.context.undecided:
+            raise ActiveTransaction(what="USE ORGANIZATION")
+        await self._move(listener, database, role, "USE ORGANIZATION")
+        adopt(self.context, defaults.begin(user, database, role, snapshot))
+
+    async def _move(self, listener: Listener, database: str, role: str, what: str) -> None:
+        """A new backend connection as the same user."""
         assert self._greeted is not None
         if self.flight.status != IDLE:
-            raise ActiveTransaction(what="USE DATABASE")
+            raise ActiveTransaction(what=what)
         given = self._greeted.given
-        parameters = {**given.parameters, "database": name, "role": pg_role(self.context.role)}
+        parameters = {**given.parameters, "database": database, "role": pg_role(role)}
         try:
-            startup.check_move(self, self.listener, self._greeted, name)
-            backend, greeting = await open_backend(self.listener.address, parameters, given.keys)
+            startup.check_move(self, listener, self._greeted, database)
+            backend, greeting = await open_backend(listener.address, parameters, given.keys)
         except (AuthorizationRefused, RelayedError) as e:
             e.severity = "ERROR"  # type: ignore[misc]  # fatal for the new connection, not for this session
             raise
@@ -384,13 +400,17 @@ class ClientSession(asyncio.Protocol):
         old.client = None
         old.close()
         self._attach(backend)
-        self._moved = True
+        self._moved, self.listener = True, listener
         for message in greeting:
             self.write(message)
-        self.context.database, self.context.schema = name, "public"
         self.extended.keep(frozenset())  # PostgreSQL holds no names of statements in a new connection
         self.path.statements.clear()
         await self.cursors.close_all()
+
+    @property
+    def keys(self) -> Keys | None:
+        """What opens PostgreSQL as the user; None: there was no password."""
+        return self._greeted.given.keys if self._greeted is not None else None
 
     # Start and end
 

@@ -56,10 +56,10 @@ class Greeted:
     greeting: Sequence[bytes]
 
 
-async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
+async def greet(client: ClientSession, front: Listener) -> Greeted | None:
     """Take a client from its first byte to the point where ReadyForQuery is due. Errors are FATAL for the client."""
-    await _through_proxy(client, listener)
-    startup = await _first_packet(client, listener)
+    await _through_proxy(client, front)
+    startup = await _first_packet(client, front)
     if startup is None:
         return None
     _negotiate(client, startup)
@@ -67,11 +67,15 @@ async def greet(client: ClientSession, listener: Listener) -> Greeted | None:
     if not user:
         raise AuthorizationRefused(what="no PostgreSQL user name specified in startup packet")
     _check_replication(startup.parameters.get("replication"))
-    _check_open(listener)
-    database = _fitting(startup.parameters.get("database", "")) or defaults.database(user, listener.snapshot)
-    rule = listener.access.find(_visit(client, listener, user, database))
-    keys, admission = await authenticate(client, listener, rule, user, database)
-    listener.admit(client)
+    _check_open(front)
+    place = front.organizations.place(startup.parameters.get("database", ""), user)
+    listener = place.listener or front
+    database = _fitting(place.database) or defaults.database(user, listener.snapshot)
+    rule = front.access.find(_visit(client, listener, user, place.prefix + database))
+    unknown = place.prefix if place.listener is None else ""
+    keys, admission = await authenticate(client, listener, rule, user, database, unknown=unknown)
+    front.admit(client)
+    client.listener = listener
     if user in listener.snapshot.access.tokens:
         await listener.admissions.note(user)
     client.write(backend.AUTHENTICATION_OK)
@@ -136,12 +140,22 @@ def check_database(database: str, user: str, snapshot: Snapshot) -> None:
         raise RelayedError(code="3D000", text=f'database "{database}" does not exist', severity="FATAL")
 
 
+def first_database(user: str, listener: Listener) -> str:
+    """Where a session goes on that comes from another organization."""
+    snapshot = listener.snapshot
+    seen = snapshot.seen_by(snapshot.first_role(user)).databases
+    wanted = (defaults.database(user, snapshot), listener.config.database)
+    return next((name for name in wanted if name in seen), MAINTENANCE)
+
+
 def check_move(client: ClientSession, listener: Listener, greeted: Greeted, database: str) -> None:
-    """Whether a session may go on in another database: its start has shown all that the access table asks for there.
+    """Whether a session may go on in another database, or another organization's: its start has shown all that the
+    access table asks for there.
 
     Errors: AuthorizationRefused, RelayedError.
     """
-    rule = listener.access.find(_visit(client, listener, greeted.user, database))
+    asked = listener.organizations.prefix(listener) + database
+    rule = listener.front.access.find(_visit(client, listener, greeted.user, asked))
     if not rule.is_met_by(greeted.rule):
         raise AuthorizationRefused(
             what=f'database "{database}" asks for another proof than this session has given',

@@ -66,7 +66,12 @@ from pgstream.statements.invitations import (
     RejectInvitation,
     RevokeInvitation,
 )
-from pgstream.statements.organizations import ListOrganizations, UseOrganization
+from pgstream.statements.organizations import (
+    CreateOrganization,
+    DescribeOrganization,
+    ListOrganizations,
+    UseOrganization,
+)
 from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy, ListPolicies
 from pgstream.statements.queries import ListQueries, RestartQuery, TerminateQuery
 from pgstream.statements.query_details import (
@@ -167,6 +172,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateIndex,
     CreateMaterializedViewAs,
     CreateMetricsIntegration,
+    CreateOrganization,
     CreatePolicy,
     CreateRole,
     CreateSchema,
@@ -192,6 +198,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DescribeFunctionSource,
     DescribeMaterializedView,
     DescribeMaterializedViewColumns,
+    DescribeOrganization,
     DescribeQuery,
     DescribeQueryEvents,
     DescribeQueryMetrics,

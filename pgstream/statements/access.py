@@ -113,14 +113,16 @@ async def require(ctx: Context, need: Need) -> None:
 
 def denied(ctx: Context, privilege: str, target: Target, at: int | None = None) -> InsufficientPrivilege:
     """The error for an object that is seen, to be raised."""
-    label = kinds.KINDS[target.kind].called
+    label, name = kinds.KINDS[target.kind].called, target.shown or target.name
+    if target.kind == "organization":
+        name = ctx.catalog.snapshot.organization.name
     if privilege == OWNERSHIP:
         detail = f'Role "{ctx.session.role}" does not own it; its owner is role "{target.owner}".'
     elif target.kind == "organization":
         detail = f'Role "{ctx.session.role}" does not have {privilege.upper()} on the organization.'
     else:
         detail = f'Role "{ctx.session.role}" does not have {privilege.upper()} on it.'
-    return InsufficientPrivilege(kind=label, name=target.shown or target.name, detail=detail, at=at)
+    return InsufficientPrivilege(kind=label, name=name, detail=detail, at=at)
 
 
 async def find(ctx: Context, kind: str, name: QName | Name | None, everything: bool = False) -> Target | None:
@@ -140,7 +142,7 @@ async def find(ctx: Context, kind: str, name: QName | Name | None, everything: b
 def _find(snapshot: Snapshot, session: Session, kind: str, name: QName | Name | None) -> Target | None:
     parts = () if name is None else (name.text,) if isinstance(name, Name) else name.parts
     if kind == "organization":
-        return Target("organization", "", ADMIN, "default")
+        return Target("organization", "", ADMIN)
     if kind == "relation":
         relation = snapshot.relation(QName(parts), session.database, session.schema)
         return Target(kind, str(relation.full), relation.owner, relation.full.name) if relation else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from pgstream import types
-from pgstream.catalog.records import DEFAULT_ORGANIZATION, Snapshot
+from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord, Snapshot
 from pgstream.config import Config
 
 if TYPE_CHECKING:
@@ -80,6 +80,14 @@ class Undecided(NamedTuple):
     dropped: str | None = None
 
 
+class Member(NamedTuple):
+    """An organization of a user's, as seen from a session."""
+
+    record: ObjectRecord
+    is_current: bool
+    is_default: bool
+
+
 @dataclass(slots=True)
 class Context:
     """What a running statement may use.
@@ -90,6 +98,8 @@ class Context:
     another statement, which was parsed from a text, with the same parameters; ``transaction`` gives the client's
     transaction that a change stands or falls with, if one is open, and refuses what it is told in a read-only one;
     ``cancel_own`` ends the statement of ours that a session of the same user runs, known by its backend's process id.
+    ``organizations`` are the user's; ``create_organization`` and ``use_organization`` (by name, with its place in the
+    text) move the session there.
     ``parameters`` are the bound values of the extended protocol in text form (None = NULL), ``parameter_oids`` the
     PostgreSQL types of these.
     """
@@ -106,6 +116,9 @@ class Context:
     transaction: Callable[[str], Awaitable[str | None]]
     run: Callable[[str, Statement], Awaitable[Result]]
     cancel_own: Callable[[int], Awaitable[bool]]
+    organizations: Callable[[], Awaitable[Sequence[Member]]]
+    create_organization: Callable[..., Awaitable[None]]
+    use_organization: Callable[..., Awaitable[None]]
     parameters: Sequence[str | None] = ()
     parameter_oids: Sequence[int] = ()
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream.catalog import kinds
-from pgstream.catalog.records import Snapshot
-from pgstream.errors import UndefinedObject
+from pgstream.catalog.records import DEFAULT_ORGANIZATION, Snapshot
+from pgstream.errors import NotSupported
 from pgstream.names import Name, QName, quote
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import organizations, places
 from pgstream.statements.answers import CONTEXT_ROW
 from pgstream.statements.base import Context, Result, Session, Statement
 
@@ -49,13 +49,13 @@ class SetDefault(Statement):
         return cls(kind.lower(), name)
 
     async def execute(self, ctx: Context) -> Result:
-        value = self._value(ctx)
+        value = await self._value(ctx)
         await ctx.catalog.inventory.set_default(ctx.session.user, ctx.session.organization, self.kind, value)
         said = self.name.name if self.kind != "schema" else value
         summary = f"Default {self.kind} was successfully updated to {said}"
         return Result(self.tag, CONTEXT_ROW, [["default", said, "UPDATE", summary]])
 
-    def _value(self, ctx: Context) -> str:
+    async def _value(self, ctx: Context) -> str:
         """What is kept, once the object is known to be there."""
         name = Name(self.name.name, self.name.at)
         match self.kind:
@@ -68,7 +68,7 @@ class SetDefault(Statement):
             case "compute_pool":
                 return places.object(ctx, "compute_pool", name).name
             case "organization":
-                return organization(ctx, name)
+                return await organization(ctx, name)
         return role(ctx, name)
 
 
@@ -76,14 +76,16 @@ def _one(name: Name) -> QName:
     return QName((name.text,), name.at)
 
 
-def organization(ctx: Context, name: Name) -> str:
-    """The id of an organization by its name."""
-    found = ctx.catalog.snapshot.objects.get(("", "organization", name.text))
-    if found is None:
-        raise UndefinedObject(
-            kind="organization", name=name.text, at=name.at, hint="LIST ORGANIZATIONS shows yours.", ds_code="3D004"
+async def organization(ctx: Context, name: Name) -> str:
+    """The id of an organization by its name. The first one knows where its users go."""
+    found = await organizations.named(ctx, name)
+    if ctx.catalog.snapshot.organization.id != DEFAULT_ORGANIZATION:
+        raise NotSupported(
+            what="SET DEFAULT ORGANIZATION in another organization than the server's first",
+            hint="Name the organization when you log in: organization_name/database_name.",
+            at=name.at,
         )
-    return found.id
+    return found.record.id
 
 
 def role(ctx: Context, name: Name) -> str:

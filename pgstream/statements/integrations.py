@@ -47,7 +47,7 @@ _TOKEN_ROW = (*DDL_ROW[:4], Column("Token"), Column("Uri"), Column("Expires At",
 
 
 def _row(ctx: Context, record: ObjectRecord, command: str, summary: str, token: str) -> list[str | None]:
-    uri = f"/scim/v2/{record.organization}"
+    uri = f"/scim/v2/{ctx.catalog.snapshot.organization.id}"
     return [
         "security integration",
         record.name,

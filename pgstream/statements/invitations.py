@@ -86,7 +86,7 @@ class InviteUser(Statement):
                          "grantor": ctx.session.role},
             )  # fmt: skip
             await ctx.catalog.users.invite(record, password, at=name.at)
-            summary = f'invitation to organization "{record.organization}" for "{name}" was created'
+            summary = f'invitation to organization "{ctx.catalog.snapshot.organization.id}" for "{name}" was created'
             shown = None if "password" in checked else password
             lines.append(["invitation", record.name, "CREATE", summary, shown])
         return Result(self.tag, self.columns, lines)
@@ -155,7 +155,8 @@ class AcceptInvitation(Statement):
         roles = [known(ctx, Name(role)) for role in json.loads(record.options["roles"])]
         await ctx.catalog.users.accept(record, [*dict.fromkeys([default, *roles])], default)
         await ctx.use_role(default)
-        return self.answer(record, "UPDATE", f'invitation to join organization "{record.organization}" was accepted')
+        joined = ctx.catalog.snapshot.organization.id
+        return self.answer(record, "UPDATE", f'invitation to join organization "{joined}" was accepted')
 
 
 class RejectInvitation(AcceptInvitation):
@@ -170,7 +171,8 @@ class RejectInvitation(AcceptInvitation):
     async def execute(self, ctx: Context) -> Result:
         record = self.mine(ctx)
         await ctx.catalog.users.withdraw(record, at=self.id.at)
-        return self.answer(record, "UPDATE", f'invitation to join organization "{record.organization}" was rejected')
+        refused = ctx.catalog.snapshot.organization.id
+        return self.answer(record, "UPDATE", f'invitation to join organization "{refused}" was rejected')
 
 
 class RevokeInvitation(AcceptInvitation):
@@ -190,13 +192,8 @@ class RevokeInvitation(AcceptInvitation):
         record = places.object(ctx, "invitation", self.id)
         await ctx.catalog.users.withdraw(record, at=self.id.at)
         email = record.options["email"]
-        summary = f'invitation to organization "{record.organization}" for "{email}" was revoked'
+        summary = f'invitation to organization "{ctx.catalog.snapshot.organization.id}" for "{email}" was revoked'
         return self.answer(record, "DROP", summary)
-
-
-def _organization(ctx: Context, record: ObjectRecord) -> str:
-    found = ctx.catalog.snapshot.of_kind("", "organization")
-    return next(o.name for o in found if o.id == record.organization)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +209,7 @@ class ListMyInvitations(Words):
 
     async def execute(self, ctx: Context) -> Result:
         mine = [i for i in places.objects(ctx, "invitation") if i.options["email"] == ctx.session.user]
-        return listing(self.columns, [(i.name, _organization(ctx, i), i.created_by) for i in mine])
+        return listing(self.columns, [(i.name, ctx.catalog.snapshot.organization.name, i.created_by) for i in mine])
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +231,7 @@ class ListPendingInvitations(Words):
     async def execute(self, ctx: Context) -> Result:
         found = sorted(places.objects(ctx, "invitation"), key=lambda i: (i.created_at, i.name))
         lines = [
-            (i.name, _organization(ctx, i), i.options["email"], i.created_by, i.options["roles"],
+            (i.name, ctx.catalog.snapshot.organization.name, i.options["email"], i.created_by, i.options["roles"],
              i.options["default_role"], i.created_at, i.updated_at)
             for i in found
         ]  # fmt: skip

@@ -221,7 +221,7 @@ class DescribeRole(Statement):
             if m.member == role and not m.is_user:
                 yield "role", m.role, "usage", False, m.grantor
         for (kind, name), grants in sorted(rules.grants.items()):
-            shown = "default" if kind == "organization" else name
+            shown = ctx.catalog.snapshot.organization.name if kind == "organization" else name
             for g in sorted(grants, key=lambda g: (g.privilege, g.column)):
                 if g.role == role:
                     privilege = f"{g.privilege} ({g.column})" if g.column else g.privilege

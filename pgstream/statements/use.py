@@ -2,7 +2,7 @@
 
 Owns: what changes in the session, and when the backend connection must follow.
 Must not know: how a connection moves (``Context.use_database``, ``Context.use_schema``).
-Manual: "USE". ``roles.py`` has USE ROLE; USE ORGANIZATION is in ``later.py``.
+Manual: "USE". ``roles.py`` has USE ROLE, ``organizations.py`` USE ORGANIZATION.
 """
 
 from __future__ import annotations

@@ -92,6 +92,10 @@ class Verifier:
         keys = derive(password, self.salt, self.iterations)
         return keys if hmac.compare_digest(_sha(keys.client), self.stored) else None
 
+    def is_of(self, keys: Keys) -> bool:
+        """Whether this was made of the password, and with the salt, that the keys come from."""
+        return hmac.compare_digest(_sha(keys.client), self.stored) and hmac.compare_digest(keys.server, self.server)
+
     def __str__(self) -> str:
         return f"{MECHANISM}${self.iterations}:{_b64(self.salt)}${_b64(self.stored)}:{_b64(self.server)}"
 

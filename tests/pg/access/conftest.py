@@ -52,6 +52,7 @@ class House:
         postgres = self.postgres = await open_postgres(self.config)
         self.catalog = await Catalog.open(self.config, postgres.url, self.config.data_dir)
         self.listener = Listener(self.config)
+        await self.listener.organizations.open()
         self.listener.begin(
             catalog=self.catalog, engine=NoEngine(), language=Language.ours(),  # type: ignore[arg-type]
             address=Address(postgres.host, postgres.port), admissions=Admissions(self.catalog.control_url),

@@ -346,6 +346,7 @@ def test_lists_show_what_is_seen(house: House, ask: Ask, kind: str, text: str) -
         "CAN I CREATE_DATABASE", "LIST USER ROLES", "LIST USERS", "LIST API_TOKENS", "LIST ORGANIZATIONS",
         "LIST MY INVITATIONS", "LIST REGIONS", "LIST INDEXES", "LIST DESCRIPTORS", "LIST POLICIES",
         "LIST METRICS INTEGRATIONS", "LIST SECURITY INTEGRATIONS", "USE ROLE exact", "USE ORGANIZATION default",
+        "DESCRIBE ORGANIZATION default",
         "SET DEFAULT ROLE exact", "CREATE API_TOKEN every WITH ('token.role_name' = exact)",
         "ALTER API_TOKEN every RENEW TOKEN", "DROP API_TOKEN every",
     ],
@@ -372,7 +373,8 @@ def test_the_sandbox(house: House, ask: Ask) -> None:
 def test_every_statement_is_here_or_needs_nothing() -> None:
     """A statement that is added says here who may run it, or why that is nobody's question."""
     elsewhere = {
-        "AcceptInvitation", "RejectInvitation", "BeginApplication", "CloseCursor", "FetchCursor", "MoveCursor",
+        "AcceptInvitation", "RejectInvitation", "CreateOrganization", "BeginApplication", "CloseCursor",
+        "FetchCursor", "MoveCursor",
         "DeclareCursor", "CopyStream", "CreateTable", "DropView", "UseRole", "DescribeColumns", "DescribeStatement",
         "CreateVirtualChangelog", "CreateVirtualStream", "DescribeSandbox", "StopSandbox",
     }  # fmt: skip

@@ -139,7 +139,8 @@ class Both(Ends):
         return Context(
             config=Config(), session=session, catalog=elsewhere, engine=elsewhere, notice=notice,
             use_database=use_database, use_schema=use_schema, use_role=use_role, postgres=elsewhere, run=elsewhere,
-            transaction=elsewhere, cancel_own=elsewhere, parameters=parameters, parameter_oids=(25,),
+            transaction=elsewhere, cancel_own=elsewhere, organizations=elsewhere, create_organization=elsewhere,
+            use_organization=elsewhere, parameters=parameters, parameter_oids=(25,),
         )  # fmt: skip
 
 
@@ -151,7 +152,8 @@ async def until(probe: Callable[[], object]) -> None:
 
 def test_every_function_of_a_context_is_known_to_the_link() -> None:
     functions = {f.name for f in dataclasses.fields(Context)} - hosted.HERE
-    known = {"cancel_own", "notice", "postgres", "run", "transaction", "use_database", "use_role", "use_schema"}
+    known = {"cancel_own", "notice", "postgres", "run", "transaction", "use_database", "use_role", "use_schema",
+             "organizations", "create_organization", "use_organization"}  # fmt: skip
     assert functions == known, "is it called at once, or waited for? see hosted"
     assert functions >= hosted.AT_ONCE
 

@@ -83,7 +83,7 @@ class Analyzer:
 def do_explain(text: str) -> str:
     """What DESCRIBE shows, and what would be recorded; nothing of it touches a store."""
     catalog = SimpleNamespace(snapshot=SNAPSHOT, staging_stem=lambda id: "v_1")
-    ctx: Any = Context(Config(), session(), catalog, Analyzer(), lambda *_, **__: None, *[None] * 7)  # type: ignore[arg-type]
+    ctx: Any = Context(Config(), session(), catalog, Analyzer(), lambda *_, **__: None, *[None] * 10)  # type: ignore[arg-type]
     found = statements.recognize(text, SNAPSHOT, session())
     assert found is not None
     statement: Any = statements.parse(text, found)
