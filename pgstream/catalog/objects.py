@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.errors import Diagnostic
 
 from pgstream.catalog import undecided
 from pgstream.catalog.databases import CONTROL, STATE
@@ -35,6 +36,8 @@ from pgstream.names import FullName, quote_literal
 from pgstream.names import quote_always as q
 
 DROPPED = "pgstream: being dropped"
+Notice = tuple[str, str | None]
+"""What PostgreSQL says on the way, and its detail."""
 _UNREADABLE = """
 CREATE OR REPLACE FUNCTION pg_catalog.pgstream_unreadable(kind text, name text) RETURNS tsvector
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog AS $$
@@ -197,12 +200,21 @@ async def create_schema(conn: Connection, schema: str, owner: str, transaction: 
         raise DuplicateSchema(name=schema) from None
 
 
-async def drop_schema(conn: Connection, schema: str, cascade: bool, at: int | None = None) -> None:
-    """Inside the caller's transaction."""
+async def drop_schema(conn: Connection, schema: str, cascade: bool, at: int | None = None) -> list[Notice]:
+    """Inside the caller's transaction. Gives what PostgreSQL says of what went with it."""
+    said: list[Notice] = []
+
+    def hear(d: Diagnostic) -> None:
+        said.append((d.message_primary or "", d.message_detail))
+
+    conn.add_notice_handler(hear)
     try:
         await run(conn, f"DROP SCHEMA IF EXISTS {q(schema)} {'CASCADE' if cascade else 'RESTRICT'}")
     except pg.DependentObjectsStillExist as e:
         raise DependentsExist(kind="schema", name=schema, detail=e.diag.message_detail, at=at) from None
+    finally:
+        conn.remove_notice_handler(hear)
+    return said
 
 
 def _unreadable_view(record: RelationRecord) -> list[str]:

@@ -7,6 +7,8 @@ Owns: emptying it. Must not know: how the transaction ends (``settle``). Start r
 
 from __future__ import annotations
 
+import json
+
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import DependentsExist
 from pgstream.names import quote_literal
@@ -19,6 +21,9 @@ _INSIDE = """
 _LISTED = f"""
 SELECT pg_catalog.string_agg(pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
     || ' depends on schema ' || {{name}}, E'\\n' ORDER BY d.classid, d.objid){_INSIDE}"""
+_CASCADES = f"""
+SELECT pg_catalog.json_agg('drop cascades to ' || pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
+    ORDER BY d.classid, d.objid){_INSIDE}"""
 # What depends on something else in the schema may be gone with it, and so has no identity any more.
 _EMPTIED = f"""
 DO $pgstream$
@@ -42,9 +47,19 @@ async def empty(ctx: Context, name: str, *, cascade: bool, at: int | None) -> No
         raise DependentsExist(kind="schema", name=name, detail=holds, at=at)
     given = {"name": quote_literal(name)}
     if cascade:
+        going = json.loads(await ctx.postgres(_CASCADES.format(**given)) or "[]")
         await ctx.postgres(_EMPTIED.format(**given))
+        _tell(ctx, going)
     elif inside := await ctx.postgres(_LISTED.format(**given)):
         raise DependentsExist(kind="schema", name=name, detail=inside, at=at)
+
+
+def _tell(ctx: Context, going: list[str]) -> None:
+    """As PostgreSQL words it."""
+    if len(going) == 1:
+        ctx.notice(going[0])
+    elif going:
+        ctx.notice(f"drop cascades to {len(going)} other objects", detail="\n".join(going))
 
 
 def _relations(snapshot: Snapshot, database: str, schema: str) -> str | None:

@@ -147,7 +147,8 @@ class DropSchema(Statement):
     async def _drop(self, ctx: Context, there: Mapping[tuple[str, str], int | None]) -> None:
         transaction = await ctx.transaction(self.tag)
         if transaction is None:
-            await ctx.catalog.drop_schemas(there, cascade=self.cascade)
+            for text, detail in await ctx.catalog.drop_schemas(there, cascade=self.cascade):
+                ctx.notice(text, detail=detail)
             return
         for (database, name), at in there.items():
             if database != ctx.session.database:

@@ -187,3 +187,21 @@ def test_grants_are_made_again_at_the_next_start(house: House, ask: Ask, analyst
         " WHERE table_name = 'kept' AND grantee <> 'pgstream_worker' ORDER BY 1, 2", "main",
     )  # fmt: skip
     assert found == [("analyst", "SELECT"), ("sysadmin", "SELECT")]
+
+
+@pytest.mark.parametrize("objects", [1, 2])
+@pytest.mark.parametrize("before", ["", "BEGIN; "])
+def test_what_goes_with_a_schema_is_told_as_postgresql_tells_it(house: House, before: str, objects: int) -> None:
+    tables = "; ".join(f"CREATE TABLE going.t{n} (i int)" for n in range(objects))
+
+    def notices(conn: psycopg.Connection) -> list[tuple[str | None, ...]]:
+        told: list[tuple[str | None, ...]] = []
+        conn.execute("CREATE SCHEMA going")
+        conn.execute(tables.encode())
+        conn.add_notice_handler(lambda d: told.append((d.severity, d.sqlstate, d.message_primary, d.message_detail)))
+        for text in (*before.split(";")[:-1], "DROP SCHEMA going CASCADE", *(["COMMIT"] if before else [])):
+            conn.execute(text.encode())
+        return told
+
+    with psycopg.connect(house.postgres.url("postgres"), autocommit=True) as direct, house.connect() as ours:
+        assert notices(ours) == notices(direct) != []
