@@ -34,6 +34,7 @@ STATEMENTS = {
     "USE SCHEMA": ("USE SCHEMA public",),
     "LIST RELATIONS": ("LIST RELATIONS",),
 }
+MEMORY = "resident memory"
 # What psql sends for \d.
 PSQL_D = "psql's \\d"
 D = """SELECT n.nspname as "Schema", c.relname as "Name",
@@ -70,6 +71,12 @@ def median_ms(c: psycopg.Connection[Any], texts: tuple[str, ...]) -> float:
     return statistics.median(took)
 
 
+def resident_mb(pid: int) -> float:
+    """Of the server process alone: its catalogue is in it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
 def measure(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder) / "data"
@@ -79,6 +86,7 @@ def measure(count: int) -> dict[str, float]:
             with psycopg.connect(server.url, autocommit=True) as c:
                 out = {name: median_ms(c, texts) for name, texts in STATEMENTS.items()}
                 out[PSQL_D] = median_ms(c, (D,))
+            out[MEMORY] = resident_mb(server.process.pid)
         finally:
             server.stop()
     return out
@@ -86,6 +94,8 @@ def measure(count: int) -> dict[str, float]:
 
 def main() -> None:
     figures = {count: measure(count) for count in COUNTS}
+    memory = {f"mb_at_{count}": round(figures[count].pop(MEMORY)) for count in COUNTS}
+    show(of="the server's memory", **memory)
     for name in figures[COUNTS[0]]:
         each = {f"ms_at_{count}": round(figures[count][name], 2) for count in COUNTS}
         show(statement=name, **each, last_of_first=round(figures[COUNTS[-1]][name] / figures[COUNTS[0]][name], 2))

@@ -90,17 +90,20 @@ class Organizations:
     def place(self, database: str, user: str) -> Place:
         """What a start-up packet asks for: ``organization/database``, or a database of the user's default organization.
 
-        A name with a slash may also be that of a database in the first organization.
+        A name with a slash that begins with no organization may be that of a database in the first one.
         """
         name, slash, inner = database.partition(SEPARATOR)
+        if slash and (named := self.find(name)) is not None:
+            return Place(named, self.prefix(named), inner)
         if slash and database not in self._first.snapshot.databases:
-            found = self.find(name)
-            return Place(found, name + SEPARATOR if found is not self._first else "", inner)
-        found = self.default_of(user)
+            return Place(None, name + SEPARATOR, inner)
+        found = self.default_of(user) if not slash else self._first
         return Place(found, self.prefix(found), database)
 
     def default_of(self, user: str) -> Listener:
-        """Where a user goes who names no organization."""
+        """Where a user goes who names no organization. A token of the first one belongs there."""
+        if user in self._first.snapshot.access.tokens:
+            return self._first
         kept = self._first.snapshot.kept(user).get("organization")
         return next((o for o in self if o.organization.id == kept), self._first)
 

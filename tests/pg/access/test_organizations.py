@@ -12,9 +12,11 @@ import pytest
 
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError
+from pgstream.server import hba
 from pgstream.server.listener import Listener
 from tests.pg.access.conftest import PASSWORD, House
 from tests.pg.catalog.test_catalog import stream
+from tests.server import within
 
 pytestmark = pytest.mark.pg
 
@@ -178,6 +180,11 @@ def test_a_session_goes_from_one_to_the_other(acme: House) -> None:
 def test_the_default_of_a_user_is_where_it_logs_in(acme: House) -> None:
     with acme.connect() as db:
         db.execute("SET DEFAULT ORGANIZATION acme")
+        row = db.execute("CREATE API_TOKEN t WITH ('token.role_name' = sysadmin)").fetchone()
+    with acme.connect("admin~t", password=row[4]) as db:
+        assert "acme_db" not in str(db.execute("LIST DATABASES").fetchall())
+        db.execute("USE ROLE sysadmin")
+        assert refused(db, "USE ORGANIZATION acme") == '42704 organization "acme" does not exist'
     with acme.connect() as db:
         assert "acme_db" in str(db.execute("LIST DATABASES").fetchall())
         assert refused(db, "SET DEFAULT ORGANIZATION default").startswith("0A000")
@@ -208,11 +215,14 @@ def test_only_who_may_do_everything_in_the_first_makes_one(acme: House) -> None:
 
 
 def test_a_cancel_request_finds_the_session(acme: House) -> None:
-    with acme.connect(database="acme/main") as db:
-        db.execute("SET statement_timeout = '30s'")
-        with pytest.raises(psycopg.errors.QueryCanceled, match="user request"), db.pipeline():
-            db.execute("SELECT pg_sleep(60)")
-            db.cancel_safe()
+    with acme.connect(database="acme/main") as db, acme.connect(database="acme/main") as other:
+        sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)' AND state = 'active'"
+        db.pgconn.send_query(b"SELECT pg_sleep(600)")
+        within(60, lambda: other.execute(sleeps).fetchone() == (1,))
+        db.cancel_safe()
+        result = db.pgconn.get_result()
+        assert result is not None and result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"57014"
+        assert db.pgconn.get_result() is None
 
 
 def test_they_are_there_after_a_start_and_what_a_crash_left_is_not(tmp_path: Path) -> None:
@@ -233,3 +243,31 @@ def test_they_are_there_after_a_start_and_what_a_crash_left_is_not(tmp_path: Pat
     assert not left.exists()
     with pytest.raises(ConfigurationError, match="not supported with several listener processes"):
         asyncio.run(Listener(replace(config, workers=2)).organizations.open())
+
+
+def test_the_access_table_is_asked_for_organization_and_database(acme: House, tmp_path: Path) -> None:
+    """At log-in and by USE ORGANIZATION; ``main`` in the table is the first one's alone."""
+    lines = tmp_path / "hba"
+    before = acme.listener.access
+    try:
+        for text, default, other in (
+            ("host main all all scram-sha-256", True, False),
+            ("host acme/main all all scram-sha-256", False, True),
+            ("host acme/main all all reject\nhost all all all scram-sha-256", True, False),
+            ("host all all all scram-sha-256", True, True),
+        ):
+            lines.write_text(text + "\n")
+            acme.listener.access = hba.load(replace(acme.config, hba_file=lines))
+            for database, let_in in (("main", default), ("acme/main", other)):
+                if not let_in:
+                    with pytest.raises(psycopg.OperationalError, match=r"pg_hba\.conf"):
+                        acme.connect(database=database)
+            if default:
+                with acme.connect() as db:
+                    if other:
+                        db.execute("USE ORGANIZATION acme")
+                    else:
+                        assert refused(db, "USE ORGANIZATION acme").startswith("28000")
+                        assert db.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        acme.listener.access = before
