@@ -378,6 +378,7 @@ class ClientSession(asyncio.Protocol):
             raise ActiveTransaction(what="USE ORGANIZATION")
         await self._move(listener, database, role, "USE ORGANIZATION")
         adopt(self.context, defaults.begin(user, database, role, snapshot))
+        self.path.stale = True  # what the client began with may name a schema there
 
     async def _move(self, listener: Listener, database: str, role: str, what: str) -> None:
         """A new backend connection as the same user."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog import kinds
+from pgstream.catalog.privileges import ADMIN
 from pgstream.catalog.records import DEFAULT_ORGANIZATION
 from pgstream.errors import InsufficientPrivilege, InvalidStatement
 from pgstream.names import Name
@@ -46,7 +47,7 @@ class CreateOrganization(Statement):
 
     Make an organization, and go on in it as its first user: with the same name and password, and all roles. Nothing of
     one organization can be seen from another. A client that names the database ``organization_name/database_name``
-    logs in to it. It needs to be orgadmin in the server's first organization.
+    logs in to it. For users who may be orgadmin in the server's first organization, whatever role they work in.
     """
 
     words: ClassVar = ("CREATE", "ORGANIZATION")
@@ -66,7 +67,7 @@ class CreateOrganization(Statement):
         return cls(name)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
-        return (owns("organization", None),)
+        return () if ADMIN in ctx.catalog.snapshot.access.usable(ctx.session.user) else (owns("organization", None),)
 
     async def execute(self, ctx: Context) -> Result:
         here, name = ctx.catalog.snapshot.organization, self.name.text
