@@ -36,6 +36,9 @@ from pgstream.names import FullName, quote_literal
 from pgstream.names import quote_always as q
 
 DROPPED = "pgstream: being dropped"
+_LIMIT = "CONNECTION LIMIT"
+UNFINISHED = 1_886_876_532
+"""A limit that nobody sets: what a database has in the statement that makes it can be no comment."""
 Notice = tuple[str, str | None]
 """What PostgreSQL says on the way, and its detail."""
 _UNREADABLE = """
@@ -72,13 +75,47 @@ async def ensure_control(conn: Connection) -> bool:
     return True
 
 
-async def create_database(control: Connection, name: str, options: Mapping[str, str] | None = None) -> None:
-    """Make the PostgreSQL database. One that is there already is left for ``furnish_database`` to judge."""
-    more = "".join(f" {option} {_value(value)}" for option, value in (options or {}).items())
+@asynccontextmanager
+async def making_database(control: Connection, name: str, options: Mapping[str, str]) -> AsyncIterator[None]:
+    """Make the PostgreSQL database on entry. Until this is left without an error it is marked as one to be dropped,
+    from the statement on that makes it: what a crash leaves is told from what somebody else has made. One that is
+    there already is left for ``furnish_database`` to judge.
+    """
+    more = "".join(f" {option} {_value(value)}" for option, value in options.items() if option != _LIMIT)
+    unfinished = f"ALLOW_CONNECTIONS false {_LIMIT} {UNFINISHED}"
     try:
-        await run(control, f"CREATE DATABASE {q(name)} TEMPLATE template0 ENCODING 'UTF8'{more}")
+        await run(control, f"CREATE DATABASE {q(name)} TEMPLATE template0 ENCODING 'UTF8'{more} {unfinished}")
     except pg.DuplicateDatabase:
-        await run(control, f"ALTER DATABASE {q(name)} ALLOW_CONNECTIONS true", f"COMMENT ON DATABASE {q(name)} IS NULL")
+        await reopen_database(control, name)
+        yield
+        return
+    try:
+        await run(
+            control,
+            f"COMMENT ON DATABASE {q(name)} IS {quote_literal(DROPPED)}",
+            f"ALTER DATABASE {q(name)} {_LIMIT} {_value(options.get(_LIMIT, '-1'))}",
+            f"ALTER DATABASE {q(name)} ALLOW_CONNECTIONS true",
+        )
+        yield
+    except BaseException:
+        await run(control, f"DROP DATABASE IF EXISTS {q(name)}")
+        raise
+    await run(control, f"COMMENT ON DATABASE {q(name)} IS NULL")
+
+
+async def reopen_database(control: Connection, name: str) -> None:
+    """It is not to be dropped any more."""
+    await run(control, f"ALTER DATABASE {q(name)} ALLOW_CONNECTIONS true", f"COMMENT ON DATABASE {q(name)} IS NULL")
+
+
+async def marked_databases(control: Connection) -> list[str]:
+    """Those to be dropped, unless the catalogue has them."""
+    found = await control.execute(
+        "SELECT datname FROM pg_database WHERE shobj_description(oid, 'pg_database') = %s"
+        " OR (datconnlimit = %s AND NOT datallowconn)",
+        [DROPPED, UNFINISHED],
+    )
+    return [name for (name,) in await found.fetchall()]
 
 
 def _value(text: str) -> str:
@@ -151,7 +188,7 @@ async def dropping_database(control: Connection, name: str, force: bool = False)
         await _wait_unused(control, name, force)
         yield
     except BaseException:
-        await create_database(control, name)
+        await reopen_database(control, name)
         raise
     await run(control, f"DROP DATABASE IF EXISTS {q(name)}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import structlog
@@ -97,11 +98,11 @@ async def first_objects(engine: AsyncEngine, organization: ObjectRecord) -> None
 
 async def first_database(engine: AsyncEngine, administrator: postgres.Administrator, config: Config) -> None:
     """The first database, at the first start only: it may be dropped later."""
-    async with AsyncSession(engine) as session, session.begin():
+    async with AsyncExitStack() as after, AsyncSession(engine) as session, session.begin():
         if await session.get(models.MetaRow, "first_database"):
             return
         await databases.create(session, config.database, OWNER)
-        await make_database(administrator, config.database, OWNER, {})
+        await make_database(administrator, after, config.database, OWNER, {})
         session.add(models.MetaRow(key="first_database", value=config.database))
 
 
@@ -123,16 +124,18 @@ async def first_user(engine: AsyncEngine, administrator: postgres.Administrator,
 
 
 async def make_database(
-    administrator: postgres.Administrator, name: str, owner: str, options: Mapping[str, str]
+    administrator: postgres.Administrator, after: AsyncExitStack, name: str, owner: str, options: Mapping[str, str]
 ) -> None:
-    """The PostgreSQL database of a DeltaStream database, with its schema ``public``."""
-    async with administrator.connect("postgres") as conn:
-        await objects.create_database(conn, name, options)
-        async with administrator.connect(name) as inside:
-            await objects.furnish_database(inside, name)
-            await activity.ensure(inside)
-            await objects.ensure_schema(inside, "public", owner)
-        await objects.guard_database(conn, name)
+    """The PostgreSQL database of a DeltaStream database, with its schema ``public``. It is to stay once ``after`` has
+    been left, when the catalogue has it.
+    """
+    conn = await after.enter_async_context(administrator.connect("postgres"))
+    await after.enter_async_context(objects.making_database(conn, name, options))
+    async with administrator.connect(name) as inside:
+        await objects.furnish_database(inside, name)
+        await activity.ensure(inside)
+        await objects.ensure_schema(inside, "public", owner)
+    await objects.guard_database(conn, name)
 
 
 async def undecided_schemas(administrator: postgres.Administrator, snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -151,15 +154,14 @@ async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> lis
     """
     done: list[str] = []
     async with administrator.connect("postgres") as conn:
-        rows = await conn.execute("SELECT datname, shobj_description(oid, 'pg_database') FROM pg_database")
-        found: dict[str, str | None] = dict(await rows.fetchall())
-        for name, comment in found.items():
-            if comment == objects.DROPPED and name not in snapshot.databases:
-                done.append(f"left-over database {name} dropped")
-                log.warning("repaired", what=done[-1])
-                await postgres.run(conn, f"DROP DATABASE {quote_always(name)}")
-            elif comment == objects.DROPPED:
-                await objects.create_database(conn, name)
+        found = {name for (name,) in await (await conn.execute("SELECT datname FROM pg_database")).fetchall()}
+        for name in await objects.marked_databases(conn):
+            if name in snapshot.databases:
+                await objects.reopen_database(conn, name)
+                continue
+            done.append(f"left-over database {name} dropped")
+            log.warning("repaired", what=done[-1])
+            await postgres.run(conn, f"DROP DATABASE {quote_always(name)}")
     for name in snapshot.databases:
         if name not in found:
             raise ConfigurationError(

@@ -239,7 +239,7 @@ class Catalog:
         """``options``: those of PostgreSQL's own CREATE DATABASE."""
         async with self._change() as change:
             record = await databases.create(change.session, name, owner, at)
-            await opening.make_database(self._administrator, name, owner, options or {})
+            await opening.make_database(self._administrator, change.after, name, owner, options or {})
             return record
 
     async def drop_database(self, name: str, at: int | None = None, force: bool = False) -> None:

@@ -44,6 +44,7 @@ async def _look(folder: Path) -> list[str]:
     try:
         catalog = await Catalog.open(config, postgres.url, folder)
         snapshot = catalog.snapshot
+        await catalog.close()
         for database in snapshot.databases:
             in_postgres(postgres, database, [r for r in snapshot.relations.values() if r.full.database == database])
         with psycopg.connect(postgres.url("postgres")) as conn:
@@ -53,7 +54,6 @@ async def _look(folder: Path) -> list[str]:
         ours = {"pgstream", "pgstream_worker"}
         assert found - ours == snapshot.access.users | invited | set(snapshot.access.tokens)
         assert databases - {"postgres", "template0", "template1", "pgstream_control"} == set(snapshot.databases)
-        await catalog.close()
         return catalog.repaired
     finally:
         await postgres.stop()
