@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog.privileges import BUILT_IN, PUBLIC, Access
-from pgstream.catalog.roles import EVERYBODY, pg_role
+from pgstream.catalog.roles import EVERYBODY, pg_role, reader
 from pgstream.errors import ConfigurationError, DependentsExist, PgStreamError, RelayedError
 from pgstream.names import quote_always, quote_literal
 from pgstream.wire.scram import Verifier
@@ -134,6 +134,7 @@ async def create_role(session: AsyncSession, name: str) -> None:
 async def drop_role(session: AsyncSession, name: str, at: int | None = None) -> None:
     """Errors: DependentsExist while PostgreSQL's own tables belong to it, or are granted to it."""
     try:
+        await execute(session, f"DROP ROLE IF EXISTS {quote_always(reader(name))}")
         await execute(session, f"DROP ROLE IF EXISTS {quote_always(name)}")
     except DBAPIError as e:
         if isinstance(e.orig, psycopg.errors.DependentObjectsStillExist):

@@ -1,6 +1,6 @@
 """What PostgreSQL calls our roles, and what API tokens log in as.
 
-Owns: the one name of a role that differs, and the login names of tokens.
+Owns: the one name of a role that differs, the login names of tokens and readers.
 Must not know: anything else. Start reading at ``pg_role``.
 """
 
@@ -15,6 +15,11 @@ EVERYBODY = "pgstream_public"
 def login(user: str, token: str) -> str:
     """PostgreSQL's login role of an API token. The sign needs no quoting in the URLs of drivers."""
     return f"{user}~{token}"
+
+
+def reader(role: str) -> str:
+    """PostgreSQL's login with which workers read for a role. No user is named like the worker's own role."""
+    return login("pgstream_worker", role)
 
 
 def pg_role(role: str) -> str:

@@ -45,6 +45,7 @@ from pgstream.catalog.crypto import Cipher, open_cipher
 from pgstream.catalog.delta import Delta, applied
 from pgstream.catalog.inventory import Inventory
 from pgstream.catalog.policies import Policies
+from pgstream.catalog.readers import Readers
 from pgstream.catalog.records import (
     FIRST_ORGANIZATION,
     DatabaseRecord,
@@ -56,6 +57,7 @@ from pgstream.catalog.records import (
     Snapshot,
     StoreRecord,
 )
+from pgstream.catalog.roles import reader
 from pgstream.catalog.system_copies import SystemCopies
 from pgstream.catalog.users import Users
 from pgstream.catalog.watch import CHANNEL, watch
@@ -105,6 +107,7 @@ class Catalog:
         self._refreshing = asyncio.Lock()
         self._settling = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
+        self._readers = Readers(self._administrator, opened.worker_password)
         self._system = SystemCopies(self._administrator)
         self.inventory = Inventory(self._change, self._reading, cipher)
         self.authority = Authority(self._change)
@@ -447,6 +450,19 @@ class Catalog:
     def control_url(self) -> str:
         """libpq URL of the control database, for locks held by the engine; holds a password."""
         return self._url(databases.CONTROL)
+
+    async def reader_url(self, database: str, role: str) -> str:
+        """libpq URL over TCP for the login that reads for a role; holds a password."""
+        await self._readers.ensure(role)
+        return self._url(database, user=reader(role), password=self._readers.password(role), tcp=True)
+
+    async def postgres_relation(self, full: FullName, query: str) -> tuple[Any, ...] | None:
+        """What a query says of a relation of PostgreSQL's own, by its schema and name."""
+        async with self._administrator.connect(full.database) as conn:
+            found: tuple[Any, ...] | None = await (
+                await conn.execute(query.encode(), [full.schema, full.name])
+            ).fetchone()
+        return found
 
     # Users
 

@@ -41,6 +41,16 @@ class StoreAccess(msgspec.Struct, frozen=True):
         return f"StoreAccess(name={self.name!r}, type={self.type!r}, options=…)"
 
 
+class Reader(msgspec.Struct, frozen=True):
+    """Where a query reads in PostgreSQL: a libpq connection URL, and the role that its sessions take. Never logged."""
+
+    url: str
+    role: str
+
+    def __repr__(self) -> str:
+        return f"Reader(role={self.role!r}, url=…)"
+
+
 # Server → worker
 
 
@@ -55,6 +65,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     """Run a query. ``attempt`` fences: a higher one of the same query makes the sink refuse lower ones.
 
     ``databases`` maps database name → libpq connection URL (host and port over TCP) of the view state.
+    ``readers``: by database name, whatever the query looks up there.
     ``checkpoint`` is a folder or URL, None for interactive queries (a temporary one is used and removed).
     ``settings`` are Spark settings fixed at the query's creation, such as shuffle partitions.
     """
@@ -67,6 +78,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     checkpoint: str | None = None
     settings: dict[str, str] = {}
     name: str | None = None
+    readers: dict[str, Reader] = {}
 
     def __repr__(self) -> str:
         return f"Start(query={self.query!r}, attempt={self.attempt})"

@@ -191,14 +191,14 @@ class ComputePool:
         finally:
             del self._asked[id]
 
-    def open_result(self, plan: Plan, place: Place) -> ResultStream:
-        """Rows of an interactive SELECT. ``aclose`` ends its Spark query."""
+    def open_result(self, plan: Plan, role: str, place: Place) -> ResultStream:
+        """Rows of a role's interactive SELECT. ``aclose`` ends its Spark query."""
         query = str(uuid.uuid4())
 
         async def begin(stream: ResultStream) -> None:
             place.take()
             await self._awake()
-            start = await requests.start_result(self._catalog, query, plan)
+            start = await requests.start_result(self._catalog, query, plan, role)
             self._results[query] = stream
             self._pool.send(start)
 

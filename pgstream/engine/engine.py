@@ -181,6 +181,8 @@ class Engine:
         """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable, NotReady."""
         return await self._usable(pool).analyze(plan)
 
-    def open_result(self, plan: Plan, pool: str = DEFAULT, *, user: str = "") -> ResultStream:
-        """Rows of an interactive SELECT. ``aclose`` ends its Spark query; TooManyStreams may come for the first row."""
-        return self._usable(pool).open_result(plan, self._readers.place(user))
+    def open_result(self, plan: Plan, role: str, pool: str = DEFAULT, *, user: str = "") -> ResultStream:
+        """Rows of a role's interactive SELECT. ``aclose`` ends its Spark query; TooManyStreams may come for the first
+        row.
+        """
+        return self._usable(pool).open_result(plan, role, self._readers.place(user))

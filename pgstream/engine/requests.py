@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pgstream.catalog.records import QueryRecord
+from pgstream.catalog.roles import pg_role
 from pgstream.catalog.store import Catalog
-from pgstream.engine.channel import Start, StoreAccess
+from pgstream.engine.channel import Reader, Start, StoreAccess
 from pgstream.errors import UndefinedStore
 from pgstream.formats import registry
 from pgstream.planner.plan import KafkaSink, Lookup, Plan, ViewSink, load, sources, walk
@@ -51,11 +52,15 @@ def checkpoint(data_dir: Path, query: str) -> Path:
 
 
 def _databases(catalog: Catalog, plan: Plan) -> dict[str, str]:
-    """Those of the view that a query keeps, and of the views that it looks rows up in."""
-    names = {n.database for n in walk(plan.root) if isinstance(n, Lookup)}
-    if isinstance(plan.sink, ViewSink):
-        names.add(plan.sink.database)
-    return {name: catalog.worker_url(name) for name in sorted(names)}
+    """That of the view that a query keeps."""
+    names = {plan.sink.database} if isinstance(plan.sink, ViewSink) else set()
+    return {name: catalog.worker_url(name) for name in names}
+
+
+async def _readers(catalog: Catalog, plan: Plan, role: str) -> dict[str, Reader]:
+    """Those in which a query looks something up, with the rights of its role."""
+    names = sorted({n.database for n in walk(plan.root) if isinstance(n, Lookup)})
+    return {name: Reader(await catalog.reader_url(name, role), pg_role(role)) for name in names}
 
 
 async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: Path) -> Start:
@@ -70,10 +75,11 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
         checkpoint=str(checkpoint(data_dir, record.id)),
         settings=dict(record.settings),
         name=record.name,
+        readers=await _readers(catalog, plan, record.owner),
     )
 
 
-async def start_result(catalog: Catalog, query: str, plan: Plan) -> Start:
-    """An interactive SELECT: no checkpoint that outlives it."""
-    databases = _databases(catalog, plan)
-    return Start(query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan), databases=databases)
+async def start_result(catalog: Catalog, query: str, plan: Plan, role: str) -> Start:
+    """A role's interactive SELECT: no checkpoint that outlives it."""
+    readers = await _readers(catalog, plan, role)
+    return Start(query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan), readers=readers)

@@ -26,9 +26,20 @@ def quantifier(node: exp.Expr | None) -> str:
     return QUANTIFIERS.get(str(node.this).upper(), "") if isinstance(node, exp.Anonymous) else ""
 
 
+def _quantified(node: exp.Expr) -> tuple[str, exp.Expr] | None:
+    """The word and the query of ``ANY (SELECT …)``, ``SOME (…)`` and ``ALL (…)``."""
+    if isinstance(node, exp.All) and isinstance(node.this, exp.Query):
+        return "ALL", node.this
+    if quantifier(node) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Query):
+        return str(node.this).upper(), node.expressions[0]
+    return None
+
+
 def compare(compiler: Compiler, node: exp.Expr, operator: str) -> Typed | None:
     """The comparison of one value with an array's, or of two rows; None when it is of two values."""
     left, right = node.this, node.expression
+    if (query := _quantified(right)) is not None:
+        return compiler.asked(query[1], f"{{}} {operator} {query[0]} ", [left])
     if quantifier(right):
         return _with_array(compiler, left, operator, right)
     if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
@@ -50,8 +61,6 @@ def _with_array(compiler: Compiler, left: exp.Expr, operator: str, right: exp.An
     from pgstream.planner.expressions import Typed
 
     word = str(right.this).upper()
-    if len(right.expressions) == 1 and isinstance(right.expressions[0], exp.Query):
-        raise NotYet(what=f"{word} with a subquery", at=at(right))
     if len(right.expressions) != 1:
         raise InvalidStatement(what=f"{word} takes one array", at=at(right))
     array = compiler.compile(right.expressions[0])

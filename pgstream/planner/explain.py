@@ -63,14 +63,14 @@ def _describe(node: plan.Node) -> list[str]:
             keys = " and ".join(f"{a.sql} = {b.sql}" for a, b in node.keys)
             return [f"{type(node).__name__} {node.how} {names} on {keys}"]
         case plan.Lookup():
-            keys = " and ".join(f"{e.sql} = {c}" for e, c in node.keys)
-            return [
-                f"Lookup {node.how} {node.left_alias or '(left)'} in view {node.relation} {node.right_alias} on {keys}"
-            ]
+            return _lookup(node)
         case plan.Windows():
             return [f"Windows {_window(node.window)}"]
         case plan.Unnest():
-            return [f"Unnest{' outer' * node.outer} {node.item.sql}", *map(_expr, node.columns)]
+            return [
+                f"Unnest{' outer' * node.outer}{' numbered' * node.numbered} {node.item.sql}",
+                *map(_expr, node.columns),
+            ]
         case plan.Expand():
             return [f"Expand {node.mark} in {', '.join(map(str, node.marks))}", *map(_expr, node.columns)]
         case plan.Rank():
@@ -83,6 +83,19 @@ def _describe(node: plan.Node) -> list[str]:
             return [f"Over {_frame(node)}", *(f"partition {e.sql}" for e in node.partition), *map(_call, node.calls)]
         case plan.Union():
             return ["UnionAll"]
+
+
+def _lookup(node: plan.Lookup) -> list[str]:
+    if not node.sql:
+        keys = " and ".join(f"{e.sql} = {c}" for e, c in node.keys)
+        return [f"Lookup {node.how} {node.left_alias or '(left)'} in view {node.relation} {node.right_alias} on {keys}"]
+    names = [f"{c.name} {c.type}" for c in node.columns]
+    return [
+        f"Lookup {node.how} in {node.relation}{f' as {node.right_alias}' if node.right_alias else ''}",
+        *(f"p{i} {a.type} := {a.sql}" for i, a in enumerate(node.arguments, 1)),
+        f"asks PostgreSQL: {' '.join(node.sql.split())}",
+        f"gives {', '.join(names)}",
+    ]
 
 
 def _keeps(node: plan.Node) -> str:

@@ -36,9 +36,7 @@ from pgstream.types import Type
 RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 NEIGHBOURS = ("LAG", "LEAD")
 _REFUSED = {
-    "subquery": "a subquery in an expression",
     "select": "a subquery in an expression",
-    "exists": "EXISTS",
     "withingroup": "WITHIN GROUP",
     "tuple": "a row constructor",
     "ignorenulls": "IGNORE NULLS",
@@ -74,10 +72,11 @@ class Compiler:
     """Compiles expressions over the rows of a scope. ``place`` names the clause, for errors.
 
     ``wants`` collects what sources must add beyond their columns (``Source.wants``). ``over`` takes the calls OVER a
-    window, where they may stand.
+    window, ``ask`` the subqueries (``lookups.Lookups``), where they may stand.
     """
 
     over: Callable[[exp.Window, Compiler], Typed] | None = None
+    ask: Callable[[exp.Expr, str, Sequence[tuple[Typed, int | None]]], Typed] | None = None
 
     def __init__(self, scope: Scope, place: str) -> None:
         self.scope = scope
@@ -223,12 +222,30 @@ class Compiler:
         return Typed(f"({self.sql(node.this)} IS {negation}{self.sql(node.expression)})", types.BOOLEAN)
 
     def on_in(self, node: exp.In) -> Typed:
-        if not node.expressions or node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
-            raise NotYet(what="IN with a subquery", at=at(node))
+        if (query := node.args.get("query")) is not None:
+            values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+            return self.asked(query, f"({', '.join(['{}'] * len(values))}) IN ", values)
+        if not node.expressions or node.args.get("unnest") or node.args.get("field"):
+            raise NotYet(what="this form of IN", at=at(node))
         if (rows := comparisons.within(self, node)) is not None:
             return rows
         items = ", ".join(self.sql(e) for e in node.expressions)
         return Typed(f"({self.sql(node.this)} IN ({items}))", types.BOOLEAN)
+
+    def on_exists(self, node: exp.Exists) -> Typed:
+        return self.asked(node.this, "EXISTS ")
+
+    def on_subquery(self, node: exp.Subquery) -> Typed:
+        return self.asked(node, "")
+
+    def asked(self, query: exp.Expr, before: str, values: Sequence[exp.Expr] = ()) -> Typed:
+        """What PostgreSQL answers: ``before (query)``, of the row's values."""
+        if self.ask is None:
+            raise NotYet(
+                what=f"a subquery in {self.place}", at=at(query),
+                hint="It may stand in WHERE and in a select list without GROUP BY.",
+            )  # fmt: skip
+        return self.ask(query, before, [(self.compile(v), at(v)) for v in values])
 
     def on_between(self, node: exp.Between) -> Typed:
         low, high, value = self.sql(node.args["low"]), self.sql(node.args["high"]), self.sql(node.this)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from pgstream.catalog.records import RelationRecord
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
 from pgstream.planner import plan
 from pgstream.planner.bind import Column, Scope, at
@@ -97,36 +96,6 @@ def _apart(node: exp.Join, left: Step, right: Step, on: On) -> int | None:
     alike = bool(left.bounds.size_ms) and left.bounds.size_ms == right.bounds.size_ms
     return max(left.bounds.span_ms, right.bounds.span_ms) if all(same) or (alike and any(same)) else None
 
-
-def lookup(
-    left: Step, left_scope: Scope, node: exp.Join, view: RelationRecord, right_scope: Scope
-) -> tuple[Step, Scope]:
-    """The join of a stream with a materialized view, as the view is when a row comes by."""
-    how = _how(node)
-    if left.mode != "append":
-        raise NotYet(what="a join of a changelog with a materialized view", at=at(node))
-    if how == "full" or "within" in node.this.meta or not node.args.get("on"):
-        raise NotSupported(
-            what="this join with a materialized view", at=at(node),
-            hint="Write stream [LEFT] JOIN view ON stream.column = view.column.",
-        )  # fmt: skip
-    left_alias, right_alias = "" if left_scope.joined else left_scope.items[0].alias, right_scope.items[0].alias
-    names = {Column(c.name, c.name).sql: c.name for c in view.columns}
-    on = _on(node, left_scope, right_scope)
-    keys = on.keys
-    if on.rest and how != "inner":
-        raise NotYet(what="an outer join on other than equalities", at=at(on.rest[0]), hint=_ONE)
-    if any(b.sql not in names for _, b in keys):
-        raise NotYet(what="a join with an expression of a materialized view", at=at(node.args["on"]))
-    scope = left_scope.join(right_scope, left_alias, right_alias)
-    columns = tuple(c for i in scope.items for c in i.columns)
-    declared = [plan.Column(c.name, str(c.type)) for c in view.columns]
-    pairs = [(a, names[b.sql]) for a, b in keys]
-    made = plan.Lookup(left.node, str(view.full), view.full.database, declared, how, pairs, left_alias, right_alias)
-    times = frozenset(_prefix(left_alias, t) for t in left.times)
-    bounds = left.bounds.renamed(lambda f: _prefix(left_alias, f))
-    step = Step(made, columns, joined=True, stateful=left.stateful, placed=False, times=times, bounds=bounds)
-    return _kept(step, _others(on, scope) if on.rest else None), scope
 
 
 def _changelogs(left: Step, right: Step, made: plan.ChangelogJoin, columns: tuple[Column, ...]) -> Step:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 3
+VERSION = 4
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -198,10 +198,22 @@ class TemporalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="tempora
     right_alias: str = ""
 
 
+class Argument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value of a row, in Spark SQL, that PostgreSQL is given as one of DeltaStream's type ``type``."""
+
+    sql: str
+    type: str
+    at: int | None = None
+
+
 class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
-    """Stream with materialized view ``relation`` of database ``database``: each row meets those that the view has when
-    the row comes by. ``keys``: an expression over the input, and the column of the view that equals it. ``how``: inner
-    or left. Output: prefixed columns of both. Mode: append. State: none.
+    """Each row beside what PostgreSQL answers for it when it comes by. ``how``: inner or left.
+
+    ``sql`` is a query in PostgreSQL's language for database ``database``, with schema ``schema`` in its search path; it
+    reads ``relation`` (names, to be shown) and the row's ``arguments`` as columns ``p1``, ``p2`` … of ``"__row"``.
+    ``columns``: what it gives, in order. Output: prefixed columns of both. Mode: append. State: none.
+    Plans of before version 4 have instead ``keys``, an expression over the input and the column of view ``relation``
+    that equals it.
     """
 
     input: Node
@@ -209,9 +221,12 @@ class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
     database: str
     columns: list[Column]
     how: str
-    keys: list[tuple[Expr, str]]
+    keys: list[tuple[Expr, str]] = []
     left_alias: str = ""
     right_alias: str = ""
+    sql: str = ""
+    arguments: list[Argument] = []
+    schema: str = ""
 
 
 class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="changelog_join"):
@@ -251,13 +266,15 @@ class Expand(msgspec.Struct, frozen=True, omit_defaults=True, tag="expand"):
 
 class Unnest(msgspec.Struct, frozen=True, omit_defaults=True, tag="unnest"):
     """Each row once an element of the array ``item``, with ``columns`` over `` `__item` `` added. ``outer``: a row
-    without elements stays, with NULLs. Mode: of the input, which is no upsert.
+    without elements stays, with NULLs. ``numbered``: `` `__place` `` is the element's place, from 0 on. Mode: of the
+    input, which is no upsert.
     """
 
     input: Node
     item: Expr
     columns: list[Expr]
     outer: bool = False
+    numbered: bool = False
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):

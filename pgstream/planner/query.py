@@ -8,17 +8,17 @@ Must not know: Spark beyond its SQL text, the sink, sessions. Start reading at `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import replace
 
 from sqlglot import exp
 
-from pgstream.catalog.records import RelationRecord
 from pgstream.errors import InvalidStatement, NotSupported, NotYet
-from pgstream.planner import joins, plan
+from pgstream.planner import joins, lookups, plan
 from pgstream.planner.bind import Item, Scope, at, check_names
+from pgstream.planner.bounded import Bounded, Cte
 from pgstream.planner.expressions import Compiler, has_aggregate
 from pgstream.planner.grouping import Grouped, aggregate, distinct_rows, group, needs_kernel
+from pgstream.planner.lookups import Lookups
 from pgstream.planner.outputs import Output, hides_window, only, project, select_list
 from pgstream.planner.over import Overs
 from pgstream.planner.ranks import Numbering, bounded
@@ -39,21 +39,16 @@ _REFUSED_CLAUSES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cte:
-    """A common table expression: its query, and the names that held where it was written."""
-
-    query: exp.Expr
-    env: Mapping[str, Cte] = field(default_factory=lambda: MappingProxyType({}))
-
-
 class Planner:
     """Plans one select. ``want``: see ``plan_select``; ``expires``: its state has a time to live. ``numbering``: of its
     ranks.
     """
 
-    def __init__(self, relations: Relations, want: str, expires: bool, numbering: Numbering) -> None:
-        self.relations, self.want, self.expires, self.numbering = relations, want, expires, numbering
+    def __init__(
+        self, relations: Relations, bounded: Bounded, want: str, expires: bool, numbering: Numbering
+    ) -> None:
+        self.relations, self.bounded, self.want, self.expires = relations, bounded, want, expires
+        self.numbering = numbering
 
     def query(self, tree: exp.Expr, env: Mapping[str, Cte], top: bool = False, last: bool = False) -> Step:
         """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
@@ -141,13 +136,15 @@ class Planner:
         wants: set[str] = set()
         if where is not None:
             step = bounded(step, scope, where.this, self.numbering)
-            step = self._filter(step, Compiler(scope, "WHERE"), where.this, wants)
+            step = self._filter(step, scope, where.this, wants, env)
         if grouped is not None:
             return self._grouped(tree, step, scope, wants, (top, last and not overs))
         rows = Compiler(scope, "the select list")
         over = self._over(rows, step)
+        asked = self._lookups(rows, step, env)
         outputs = select_list(tree, scope, rows)
         over.check_times([o.typed.sql for o in outputs])
+        step = asked.over(step, at(tree.expressions[0]))
         step = replace(step, node=wanting(step.node, wants | rows.wants))
         return self._project(over.over(step), outputs, tree, top)
 
@@ -184,10 +181,19 @@ class Planner:
     def _project(self, step: Step, outputs: list[Output], tree: exp.Select, top: bool) -> Step:
         return project(step, outputs, tree, top, self.want)
 
-    def _filter(self, step: Step, compiler: Compiler, condition: exp.Expr, wants: set[str]) -> Step:
+    def _filter(self, step: Step, scope: Scope, condition: exp.Expr, wants: set[str], env: Mapping[str, Cte]) -> Step:
+        compiler = Compiler(scope, "WHERE")
+        asked = self._lookups(compiler, step, env)
         sql = compiler.sql(condition)
         wants |= compiler.wants
+        step = asked.over(step, at(condition))
         return replace(step, node=plan.Filter(step.node, plan.Expr("where", sql, at(condition))))
+
+    def _lookups(self, compiler: Compiler, step: Step, env: Mapping[str, Cte]) -> Lookups:
+        """What a clause asks PostgreSQL for each row of a step."""
+        asked = Lookups(self.bounded, compiler.scope, env, [c.field for c in step.columns])
+        compiler.ask = asked.ask
+        return asked
 
     def _refuse_clauses(self, tree: exp.Select, top: bool) -> None:
         for key, words in _REFUSED_CLAUSES:
@@ -228,18 +234,12 @@ class Planner:
             if is_unnest(join):
                 step, scope = unnest(step, scope, join)
                 continue
-            if (view := self._view(join.this, env)) is not None:
-                step, scope = joins.lookup(step, scope, join, *view)
+            if (found := lookups.join(self.bounded, step, scope, join, env)) is not None:
+                step, scope = found
                 continue
             right, right_scope = opened(*self._relation(join.this, env))
             step, scope = joins.join(step, scope, join, right, right_scope)
         return step, scope
-
-    def _view(self, node: exp.Expr, env: Mapping[str, Cte]) -> tuple[RelationRecord, Scope] | None:
-        alias = node.args.get("alias")
-        if isinstance(node, exp.Table) and len(node.parts) == 1 and fold(node.this) in env:
-            return None
-        return self.relations.view(node, fold(alias.this) if alias is not None else "")
 
     def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
         alias = node.args.get("alias")

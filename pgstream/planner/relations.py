@@ -13,8 +13,10 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord, Snapshot
-from pgstream.errors import InvalidStatement, NotSupported, NotYet
+from pgstream.errors import InvalidStatement, NotYet
+from pgstream.names import QName
 from pgstream.planner import plan, sources
+from pgstream.planner.answers import Answers, Named
 from pgstream.planner.bind import Column, Item, Scope
 from pgstream.planner.plan import WINDOW_BOUNDS
 from pgstream.planner.steps import Bounds, Step
@@ -33,10 +35,30 @@ class Relations:
     database: str
     schema: str
     read: list[RelationRecord] = field(default_factory=list)
+    answers: Answers = field(default_factory=Answers)
+
+    def known(self, name: QName) -> RelationRecord | None:
+        """The relation of the catalogue that a name means."""
+        return self.snapshot.relation(name, self.database, self.schema)
+
+    def foreign(self, name: QName) -> RelationRecord | None:
+        """The relation of PostgreSQL's own that a name means. Raises Unanswered."""
+        full = self.snapshot.full_name(name, self.database, self.schema)
+        return self.answers.named(Named(full)) if full.database in self.snapshot.databases else None
+
+    def is_view(self, node: exp.Table) -> bool:
+        """Whether a relation is a materialized view."""
+        relation = self.known(qname(node))
+        return relation is not None and relation.kind == "materialized_view"
 
     def named(self, node: exp.Table, alias: str) -> tuple[Step, Scope]:
         """The step that reads a relation. Errors: UndefinedRelation, NotYet, InvalidStatement."""
         name, window = qname(node), node.meta.get("window")
+        if self.known(name) is None and self.foreign(name) is not None:
+            raise NotYet(
+                what="a table of PostgreSQL as the source of a continuous query", at=name.at,
+                hint="Its rows can be looked up: FROM stream JOIN table ON …",
+            )  # fmt: skip
         relation = sources.find(name, self.snapshot, self.database, self.schema)
         self.read.append(relation)
         label = alias or name.name
@@ -52,21 +74,6 @@ class Relations:
             columns = (*(c for c in columns if c.name not in WINDOW_BOUNDS), *bounds)
         path = () if alias else tuple(relation.full.path)
         return step, Scope((Item(label, columns, path, relation, window, name.at),))
-
-    def view(self, node: exp.Expr, alias: str) -> tuple[RelationRecord, Scope] | None:
-        """A materialized view that rows are looked up in; None for any other relation."""
-        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            return None
-        name = qname(node)
-        relation = self.snapshot.relation(name, self.database, self.schema)
-        if relation is None or relation.kind != "materialized_view" or node.meta.get("window") is not None:
-            return None
-        if properties := given(node):
-            raise NotSupported(what="WITH after a materialized view", at=next(iter(properties.values())).at)
-        self.read.append(relation)
-        columns = tuple(Column(c.name, c.name, c.type) for c in relation.columns)
-        path = () if alias else tuple(relation.full.path)
-        return relation, Scope((Item(alias or name.name, columns, path, relation, None, name.at),))
 
 
 def given(node: exp.Table) -> Mapping[str, Given]:

@@ -16,7 +16,9 @@ from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import NotSupported, PgStreamError
 from pgstream.planner import parameters as bound
 from pgstream.planner import plan
+from pgstream.planner.answers import Answers
 from pgstream.planner.bind import at
+from pgstream.planner.bounded import Bounded
 from pgstream.planner.query import Planner
 from pgstream.planner.ranks import Numbering, check_bounded
 from pgstream.planner.relations import Relations
@@ -47,9 +49,10 @@ def plan_select(
     *,
     parameters: Sequence[bound.Parameter] = (),
     expires: bool = False,
+    answers: Answers | None = None,
 ) -> Planned:
     """Plan a select for ``want``: view (early results), stream, changelog (final windows) or result (interactive).
-    ``expires``: its state has a time to live.
+    ``expires``: its state has a time to live. ``answers``: what PostgreSQL has said so far; Unanswered asks for more.
 
     Errors: UndefinedRelation, UndefinedColumn, UndefinedFunction, GroupingError, NotYet … with ``at`` in the text.
     """
@@ -57,7 +60,8 @@ def plan_select(
     try:
         tree = bound.bind(select.tree, parameters)
         limit = _limit(tree, want)
-        step, relations = _settled(tree, Relations(snapshot, database, schema), want, expires, numbering)
+        empty = Relations(snapshot, database, schema, answers=answers or Answers())
+        step, relations = _settled(replace(select, tree=tree), empty, want, expires, numbering)
         check_bounded(plan.walk(step.node))
     except PgStreamError as e:
         # What has no token of its own, such as an empty list, is said at the query.
@@ -78,14 +82,15 @@ def plan_select(
 
 
 def _settled(
-    tree: exp.Expr, relations: Relations, want: str, expires: bool, numbering: Numbering
+    select: Select, relations: Relations, want: str, expires: bool, numbering: Numbering
 ) -> tuple[Step, Relations]:
-    """The tree planned, again while there are ranks by event time that turn out to be bounded by nothing."""
+    """The select planned, again while there are ranks by event time that turn out to be bounded by nothing."""
     first: PgStreamError | None = None
     while True:
         read = replace(relations, read=[])
         try:
-            step = Planner(read, want, expires, numbering).query(tree, {}, top=True, last=True)
+            planner = Planner(read, Bounded(read, select), want, expires, numbering)
+            step = planner.query(select.tree, {}, top=True, last=True)
         except PgStreamError as e:
             first = first or e
             if not numbering.open:

@@ -1,7 +1,7 @@
 """UNNEST: each element of an array or a map beside the row that it is of.
 
-Owns: the forms in a FROM (``CROSS JOIN UNNEST(…) AS alias(column, …)``, with a comma, ``LEFT JOIN … ON TRUE``), the
-columns that they give. Must not know: other joins. Start reading at ``unnest``.
+Owns: the forms in a FROM (``CROSS JOIN UNNEST(…) AS alias(column, …)``, with a comma, ``LEFT JOIN … ON TRUE``;
+``WITH ORDINALITY``), the columns that they give. Must not know: other joins. Start reading at ``unnest``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.outputs import only
 from pgstream.planner.steps import Step, retracting, wanting
 from pgstream.sql.select import fold
-from pgstream.types import Type
+from pgstream.types import BIGINT, Type
 
-_ITEM = "`__item`"
+_ITEM, PLACE = "`__item`", "`__place`"
 
 
 def is_unnest(join: exp.Join) -> bool:
@@ -37,7 +37,7 @@ def unnest(step: Step, scope: Scope, join: exp.Join) -> tuple[Step, Scope]:
     call = _call(join)
     if len(call.expressions) != 1:
         raise NotYet(what="UNNEST of several arrays", at=at(call))
-    only(call, "expressions", "alias")
+    only(call, "expressions", "alias", "offset")
     alias = join.this.args.get("alias")
     outer = _is_outer(join)
     compiler = Compiler(scope, "UNNEST")
@@ -46,6 +46,8 @@ def unnest(step: Step, scope: Scope, join: exp.Join) -> tuple[Step, Scope]:
     if any(i.alias == name for i in scope.items):
         raise DuplicateAlias(name=name, at=at(alias))
     elements = _elements(value, call.expressions[0])
+    if call.args.get("offset"):
+        elements.append(("ordinality", f"{PLACE} + 1L", BIGINT))
     given = [fold(c) for c in alias.args.get("columns") or []] if alias is not None else []
     if given and len(given) != len(elements):
         what = f'table "{name}" has {len(elements)} columns available but {len(given)} columns specified'
@@ -57,7 +59,8 @@ def unnest(step: Step, scope: Scope, join: exp.Join) -> tuple[Step, Scope]:
     changes = step.kind == "changelog"
     step = retracting(replace(step, node=wanting(step.node, compiler.wants)))
     array = f"map_entries({value.sql})" if infer.is_a(value.type, "MAP") else value.sql
-    node = plan.Unnest(step.node, plan.Expr("item", array, at(call)), exprs, outer)
+    placed = bool(call.args.get("offset"))
+    node = plan.Unnest(step.node, plan.Expr("item", array, at(call)), exprs, outer, placed)
     made = replace(
         step, node=node, columns=(*step.columns, *columns), placed=False, keyless=step.keyless or changes,
         key=() if changes else step.key, other_key=(), ranked=(),

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from pgstream.engine.channel import Reader
 from pgstream.names import quote_spark
 from pgstream.planner.plan import (
     WINDOW_BOUNDS,
@@ -57,12 +58,12 @@ class Compiled:
 
 
 class Compiler:
-    """``read`` gives a source's rows with their hidden columns (``sources.Sources``). ``databases``: URLs by name, none
-    where only the analyzer is asked.
+    """``read`` gives a source's rows with their hidden columns (``sources.Sources``). ``readers``: of the databases
+    that are asked, none where only the analyzer is.
     """
 
-    def __init__(self, spark: SparkSession, read: Read, databases: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.spark, self.read, self.databases = spark, read, databases
+    def __init__(self, spark: SparkSession, read: Read, readers: Mapping[str, Reader] = MappingProxyType({})) -> None:
+        self.spark, self.read, self.readers = spark, read, readers
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
         self.late = self.kernel.counter(spark.range(0)._jdf, "late rows")
@@ -102,7 +103,7 @@ class Compiler:
             case Unnest():
                 return self.unnest(node)
             case Lookup():
-                return self.operators.lookup(node, self.node(node.input), self.databases.get(node.database))
+                return self.operators.lookup(node, self.node(node.input), self.readers.get(node.database))
             case IntervalJoin():
                 return self.join(node)
             case Union():
@@ -166,8 +167,9 @@ class Compiler:
 
     def unnest(self, node: Unnest) -> Step:
         step = self.node(node.input)
-        explode = "explode_outer" if node.outer else "explode"
-        items = fn.expr(f"{explode}({node.item.sql})").alias("__item")
+        explode = ("pos" if node.numbered else "") + ("explode_outer" if node.outer else "explode")
+        names = ("__place", "__item") if node.numbered else ("__item",)
+        items = fn.expr(f"{explode}({node.item.sql})").alias(*names)
         rows = attempt(lambda: step.df.select("*", items), step.df, [node.item])
         kept = [fn.col(quote_spark(c)) for c in step.df.columns]
         return step.over(rows.select(*kept, *map(named, node.columns)))

@@ -138,8 +138,8 @@ def bad_record(link: Mapping[str, Any]) -> Fault:
 
 def _from_postgres(code: str, message: str) -> Fault:
     text = sentence(message.removeprefix("ERROR: ").split("\n")[0])
-    if code[:2] in ("22", "23", "42"):
-        return Fault("data", code, text, "PostgreSQL refused the view's rows.")
+    if code[:2] in ("21", "22", "23", "42"):
+        return Fault("data", code, text, "PostgreSQL refused what the query reads or writes there.")
     return Fault("engine", "58000", f"could not write the view's state: {text}")
 
 

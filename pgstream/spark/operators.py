@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from pgstream import types
-from pgstream.names import FullName, quote_always, quote_spark
+from pgstream.engine.channel import Reader
+from pgstream.names import FullName, quote_always, quote_spark, quote_text
 from pgstream.planner.plan import (
     Call,
     ChangeAggregate,
@@ -151,28 +152,29 @@ class Operators:
         df = DataFrame(made, self.spark)
         return Step(timed(df.select(*_columns(columns), "__time")), stateful=True)
 
-    def lookup(self, node: Lookup, step: Step, url: str | None) -> Step:
-        """``url``: of the view's database; without it there is nothing to look in, which is enough for the analyzer."""
-        kinds = {c.name: types.parse(c.type) for c in node.columns}
+    def lookup(self, node: Lookup, step: Step, reader: Reader | None) -> Step:
+        """Without ``reader`` there is nobody to ask, which is enough for the analyzer."""
+        kinds = [(c.name, types.parse(c.type)) for c in node.columns]
         prefix = f"{node.right_alias}." if node.right_alias else ""
-        names = [f"__key_{i}" for i in range(len(node.keys))]
-        df = self.keyed(step, [e for e, _ in node.keys], names, node.left_alias)
-        if url is None:
-            nulls = [fn.expr(f"cast(null as {t.spark})").alias(prefix + n) for n, t in kinds.items()]
+        sql, given = _question(node)
+        names = [f"__key_{i}" for i in range(len(given))]
+        df = self.keyed(step, given, names, node.left_alias)
+        if reader is None:
+            nulls = [fn.expr(f"cast(null as {t.spark})").alias(prefix + n) for n, t in kinds]
             return step.over(df.select("*", *nulls).drop(*names))
-        for name, (_, column) in zip(names, node.keys, strict=True):
-            # What the column cannot hold is not in it.
-            df = df.withColumn(name, fn.expr(f"try_cast({name} as {kinds[column].spark})"))
-        full = FullName.read(node.relation)
-        told = jdbc(url) | {
-            "key": names, "key_columns": [c for _, c in node.keys], "key_types": [kinds[c].pg for _, c in node.keys],
-            "ddl": ", ".join(f"{quote_spark(n)} {t.spark}" for n, t in kinds.items()), "how": node.how,
-            "names": [prefix + n for n in kinds], "table": ".".join(quote_always(p) for p in full.path[1:]),
+        told = jdbc(reader.url) | {
+            "role": quote_always(reader.role), "schema": quote_always(node.schema or "pg_catalog"), "key": names,
+            "arguments": [types.parse(a.type).pg for a in node.arguments], "sql": sql, "how": node.how,
+            "types": [t.pg for _, t in kinds],
+            "ddl": ", ".join(f"c{i} {t.spark}" for i, (_, t) in enumerate(kinds, 1)),
+            "names": [prefix + n for n, _ in kinds],
         }  # fmt: skip
+        if not node.sql:
+            told["arguments"] = [dict(kinds)[column].pg for _, column in node.keys]
         out = DataFrame(self.kernel.Lookup.apply(df._jdf, json.dumps(told)), self.spark)
         hidden = [c for c in step.hidden if c in out.columns]
         visible = [c for c in df.columns if c not in HIDDEN and c not in names]
-        return step.over(timed(out.select(*_columns([*visible, *(prefix + n for n in kinds)]), *hidden)))
+        return step.over(timed(out.select(*_columns([*visible, *(prefix + n for n, _ in kinds)]), *hidden)))
 
     def keyed(self, step: Step, keys: Sequence[Expr], names: Sequence[str], alias: str) -> DataFrame:
         """An input of a join: its columns prefixed, its key under the given names, its hidden columns."""
@@ -192,6 +194,22 @@ class Operators:
                 to = wide.schema["x"].dataType
                 a, b = a.withColumn(name, fn.col(name).cast(to)), b.withColumn(name, fn.col(name).cast(to))
         return a, b
+
+
+def _question(node: Lookup) -> tuple[str, list[Expr]]:
+    """The query for PostgreSQL, and a row's arguments as the text that PostgreSQL reads them from."""
+    if node.sql:
+        return node.sql, [Expr("", _text(a.sql, types.parse(a.type)), a.at) for a in node.arguments]
+    kinds = {c.name: types.parse(c.type) for c in node.columns}
+    table = ".".join(quote_always(p) for p in FullName.read(node.relation).path[1:])
+    wanted = " AND ".join(f't.{quote_always(c)} = "__row".p{i}' for i, (_, c) in enumerate(node.keys, 1))
+    # What the column cannot hold is not in it.
+    held = [Expr("", _text(f"try_cast({e.sql} as {kinds[c].spark})", kinds[c]), e.at) for e, c in node.keys]
+    return f"SELECT t.* FROM {table} t WHERE {wanted}", held
+
+
+def _text(sql: str, type_: types.Type) -> str:
+    return f"concat({quote_text(chr(92) + 'x')}, hex({sql}))" if type_.spark == "binary" else f"cast({sql} as string)"
 
 
 def _columns(names: Sequence[str]) -> list[Any]:

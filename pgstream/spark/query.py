@@ -59,7 +59,7 @@ class RunningQuery:
             # Spark would run empty batches all the time, only to look for state that is too old.
             session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         reader = Sources(session, self.start.stores, self.limits, self.plan.apart)
-        compiler = Compiler(session, reader.read, self.start.databases)
+        compiler = Compiler(session, reader.read, self.start.readers)
         compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:

@@ -219,6 +219,16 @@ class DeltaStreamParser(Parser):
             table.meta["within"] = (self._duration(), at)
         return table
 
+    def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
+        # ORDINALITY is a word like any other elsewhere, and its column is the alias's last, as in PostgreSQL.
+        if not self._match_pair(TokenType.UNNEST, TokenType.L_PAREN, advance=False):
+            return None
+        self._advance()
+        arrays = self._parse_wrapped_csv(self._parse_equality)
+        numbered = bool(self._match_text_seq("WITH", "ORDINALITY"))
+        alias = self._parse_table_alias() if with_alias else None
+        return self.expression(exp.Unnest(expressions=arrays, alias=alias, offset=numbered))
+
     def _parse_table_parts(self, *args: Any, **kw: Any) -> Any:
         name = self._curr
         if name.text.upper() not in WINDOWS or self._next.token_type is not TokenType.L_PAREN:

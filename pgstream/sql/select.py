@@ -1,6 +1,6 @@
 """A select: the parsed query inside a statement, and the relations it names.
 
-Owns: ``Select`` and ``names``. Must not know: the catalogue, what the names mean; ``planner`` does that.
+Owns: ``Select``, ``names`` and ``mentioned``. Must not know: the catalogue, what the names mean; ``planner`` does that.
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ def names(select: Select) -> list[QName]:
     for name in _names(select.tree, frozenset()):
         seen.setdefault(name.parts, name)
     return sorted(seen.values(), key=lambda n: n.at or 0)
+
+
+def mentioned(tree: exp.Expr) -> list[QName]:
+    """Relations that a part of a query reads, as often as it does; the part's own CTEs are left out where they hold."""
+    return list(_names(tree, frozenset()))
 
 
 def _names(node: exp.Expr, hidden: frozenset[str]) -> Iterator[QName]:

@@ -99,7 +99,7 @@ async def require(ctx: Context, need: Need) -> None:
     found = await find(ctx, need.kind, need.name, everything=over)
     at = need.name.at if need.name is not None else None
     if found is None:
-        if need.if_exists:
+        if need.if_exists or await _is_postgres(ctx, need):
             return
         if need.kind == "schema" and isinstance(need.name, QName) and len(need.name.parts) > 1:
             await require(ctx, Need(SEES, "database", Name(need.name.parts[0], at)))
@@ -109,6 +109,14 @@ async def require(ctx: Context, need: Need) -> None:
     may = access.may_grant if need.granting else access.has
     if not may(ctx.session.role, need.privilege, found.kind, found.name, found.owner):
         raise denied(ctx, need.privilege, found, at)
+
+
+async def _is_postgres(ctx: Context, need: Need) -> bool:
+    """Whether a relation is PostgreSQL's own, which says itself who reads it."""
+    from pgstream.statements import postgres_queries
+
+    wanted = need.kind == "relation" and need.privilege == "select" and isinstance(need.name, QName)
+    return wanted and isinstance(need.name, QName) and await postgres_queries.exists(ctx, need.name)
 
 
 def denied(ctx: Context, privilege: str, target: Target, at: int | None = None) -> InsufficientPrivilege:

@@ -17,12 +17,12 @@ from pgstream.catalog.records import ColumnRecord, RelationRecord
 from pgstream.errors import DuplicateColumn, InvalidOption, InvalidStatement, NotSupported, NotYet, TypeMismatch
 from pgstream.names import FullName, Name, QName
 from pgstream.planner.plan import Expr, Project, ViewSink
-from pgstream.planner.select import Planned, plan_select
+from pgstream.planner.select import Planned
 from pgstream.planner.sources import TIME_TYPES
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
-from pgstream.statements import access, continuous, declared, places, sinks
+from pgstream.statements import access, continuous, declared, places, postgres_queries, sinks
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
@@ -103,9 +103,8 @@ class CreateAs(Statement):
         sources = tuple(relation_facts(s) for s in p.planned.sources)
         return Explained(f"CREATE_{self.kind.upper()}_AS", relation_facts(p.into), sources=sources, plan=p.plan)
 
-    def _plan(self, ctx: Context, want: str, options: continuous.QueryOptions) -> Planned:
-        session = ctx.session
-        return plan_select(self.select, ctx.snapshot, session.database, session.schema, want, expires=options.expires)
+    async def _plan(self, ctx: Context, want: str, options: continuous.QueryOptions) -> Planned:
+        return await postgres_queries.plan(ctx, self.select, want, expires=options.expires)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class CreateStreamAs(CreateAs):
         d = sinks.declare(ctx, self.given, self.name)
         d.kind.require(Can.STREAM if self.kind == "stream" else Can.CHANGELOG, self.name.at)
         options = continuous.query_options(self.query_with)
-        planned = self._plan(ctx, self.kind, options)
+        planned = await self._plan(ctx, self.kind, options)
         sinks.check_kind(planned, self.kind, f"{self.tag} AS", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
         check_columns(columns, self.select.at)
@@ -187,7 +186,7 @@ class CreateMaterializedViewAs(CreateAs):
         full = places.new_relation(ctx, self.name)
         kept = VIEW.check(self.given)
         options = continuous.query_options(self.query_with, self.given.get("query.name"))
-        planned = self._plan(ctx, "view", options)
+        planned = await self._plan(ctx, "view", options)
         columns = await continuous.analyze(ctx, planned.root)
         check_columns(columns, self.select.at)
         for column in columns:

@@ -16,11 +16,11 @@ from pgstream.catalog.records import ColumnRecord, RelationRecord
 from pgstream.errors import InvalidOption, InvalidStatement, NotYet, TypeMismatch, WrongKind
 from pgstream.names import Name, QName, quote_spark
 from pgstream.planner.plan import Expr, Project
-from pgstream.planner.select import Planned, plan_select
+from pgstream.planner.select import Planned
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
-from pgstream.statements import access, continuous, places, sinks
+from pgstream.statements import access, continuous, places, postgres_queries, sinks
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
@@ -94,12 +94,9 @@ class InsertInto(Statement):
     async def prepare(self, ctx: Context) -> Prepared:
         """Everything checked and typed; no effects."""
         into = self._into(ctx)
-        session = ctx.session
         want = "stream" if into.kind == "stream" else "changelog"
         options = continuous.query_options(self.query_with)
-        planned = plan_select(
-            self.select, ctx.snapshot, session.database, session.schema, want, expires=options.expires
-        )
+        planned = await postgres_queries.plan(ctx, self.select, want, expires=options.expires)
         if into.kind == "changelog" and self.partition_by:
             raise InvalidStatement(
                 what="PARTITION BY cannot be used in INSERT INTO a changelog",

@@ -14,11 +14,11 @@ from pgstream.catalog.records import Snapshot
 from pgstream.errors import InvalidStatement
 from pgstream.planner.parameters import Parameter, infer
 from pgstream.planner.plan import Plan, ResultSink, sources
-from pgstream.planner.select import Planned, plan_select
+from pgstream.planner.select import Planned
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select as Query
 from pgstream.sql.select import names
-from pgstream.statements import access, continuous
+from pgstream.statements import access, continuous, postgres_queries
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS
 from pgstream.statements.base import Column, Context, Result, Session, Statement
@@ -68,31 +68,26 @@ class SelectStream(Statement):
         return [*access.reads(self.select), access.runs(ctx.session)]
 
     async def describe(self, ctx: Context) -> tuple[Column, ...]:
-        columns = await continuous.analyze(ctx, self._plan(ctx).root)
+        columns = await continuous.analyze(ctx, (await self._plan(ctx)).root)
         return tuple(Column(c.name, c.type) for c in columns)
 
     async def execute(self, ctx: Context) -> Result:
-        planned = self._plan(ctx)
+        planned = await self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
         plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
-        rows = ctx.engine.open_result(plan, ctx.session.pool, user=ctx.session.user)
+        rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=ctx.session.user)
         rows.tell_when_quiet(lambda: ctx.notice("still waiting for the first row", hint=_hint(plan)))
         return Result(ROWS, [Column(c.name, c.type) for c in columns], rows)
 
     async def explain(self, ctx: Context) -> Explained:
-        planned = self._plan(ctx)
+        planned = await self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
         plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
         return Explained("SELECT", sources=tuple(relation_facts(s) for s in planned.sources), plan=plan)
 
-    def _plan(self, ctx: Context) -> Planned:
-        session = ctx.session
+    async def _plan(self, ctx: Context) -> Planned:
         bound = [Parameter(v, oid) for v, oid in zip(ctx.parameters, ctx.parameter_oids, strict=True)]
-        snapshot = ctx.snapshot
-        return plan_select(
-            self.select, snapshot, session.database, session.schema, "result", parameters=bound,
-            expires=self.options.expires,
-        )  # fmt: skip
+        return await postgres_queries.plan(ctx, self.select, "result", bound, self.options.expires)
 
 
 def _hint(plan: Plan) -> str:

@@ -9,7 +9,6 @@ import scala.collection.mutable.ArrayBuffer
 import org.apache.spark.TaskContext
 import org.apache.spark.executor.InputMetrics
 import org.apache.spark.sql.DataFrame
-import org.apache.spark.sql.catalyst.CatalystTypeConverters
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection}
 import org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils
 import org.apache.spark.sql.jdbc.JdbcDialects
@@ -18,18 +17,44 @@ import org.apache.spark.sql.types._
 import Json.Node
 
 /**
- * Rows of a stream beside those that a view has for their keys when they come by. Only what a run of rows asks for is read;
- * `left`: a row that finds nothing stays. A NULL in a key finds nothing.
+ * What PostgreSQL is asked for many rows at once: `sql` of the arguments of each, which come as text and are of the
+ * types `arguments`; the results as `types`. It is asked with the rights of `role`, and can change nothing.
  */
-class Lookup(target: ViewTarget, key: StructType, keyTypes: Seq[String], right: StructType, left: Boolean) extends Serializable {
+case class Question(target: ViewTarget, role: String, schema: String, sql: String, arguments: Seq[String], types: Seq[String]) {
+  private val results = types.indices.map(i => s"c${i + 1}").mkString(", ")
+  private val read = types.zipWithIndex.map { case (t, i) => s"q.c${i + 1}::$t" }.mkString(", ")
+  private val rows =
+    if (arguments.isEmpty) "(SELECT 1::bigint AS n)"
+    else {
+      val lists = arguments.map(t => s"CAST(CAST(? AS text[]) AS $t[])").mkString(", ")
+      s"unnest($lists) WITH ORDINALITY"
+    }
+  private val names = if (arguments.isEmpty) "n" else (arguments.indices.map(i => s"p${i + 1}") :+ "n").mkString(", ")
+
+  /** The number of the row that asked, from one on, then the results. */
+  val text: String = s"""SELECT "__row".n, $read FROM $rows AS "__row"($names) CROSS JOIN LATERAL ($sql) AS q($results)"""
+
+  def connect(): Connection = {
+    val c = target.connect()
+    try {
+      val s = c.createStatement()
+      s.execute(s"SET ROLE $role; SET search_path = $schema; SET TimeZone = 'UTC'; SET default_transaction_read_only = on")
+      s.close()
+    } catch { case e: Throwable => c.close(); throw e }
+    c
+  }
+}
+
+/** Rows of a stream beside what PostgreSQL answers for each when it comes by; `left`: a row without an answer stays. */
+class Lookup(question: Question, width: Int, right: StructType, left: Boolean) extends Serializable {
   private val Run = 1000
-  private val all = StructType(key.fields.map(f => f.copy(name = s"__${f.name}")) ++ right.fields)
+  private val all = StructType(StructField("n", LongType) +: right.fields)
 
   /** Not called apply: Py4J would not find the object's. */
   def joined(rows: Iterator[Change]): Iterator[Change] =
     if (!rows.hasNext) Iterator.empty
     else {
-      val connection = target.connect()
+      val connection = question.connect()
       TaskContext.get().addTaskCompletionListener[Unit](_ => connection.close())
       rows.grouped(Run).flatMap { run =>
         val found = read(connection, run)
@@ -42,43 +67,38 @@ class Lookup(target: ViewTarget, key: StructType, keyTypes: Seq[String], right: 
       }
     }
 
+  /** The answers by the arguments that they are for. */
   private def read(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] = {
     val out = new JMap[ByteBuffer, ArrayBuffer[Array[Byte]]]
-    val keys = run.map(c => Changes.wrap(c.key)).distinct.map(b => Changes.row(b.array, key.length)).filterNot(_.anyNull)
-    if (keys.nonEmpty) {
-      val wanted = key.fieldNames.map(n => s"${ViewMerge.quote(n)} = ANY (?)").mkString(" AND ")
-      val names = (key.fieldNames ++ right.fieldNames).map(ViewMerge.quote).mkString(", ")
-      val s = connection.prepareStatement(s"SELECT $names FROM ${target.table} WHERE $wanted")
-      try {
-        key.fields.zipWithIndex.foreach { case (f, i) =>
-          val convert = CatalystTypeConverters.createToScalaConverter(f.dataType)
-          val values = keys.map(k => convert(k.get(i, f.dataType)).asInstanceOf[AnyRef]).distinct.toArray
-          s.setArray(i + 1, connection.createArrayOf(keyTypes(i), values))
-        }
-        val packKey = project(0, key)
-        val packRow = project(key.length, right)
-        JdbcUtils.resultSetToSparkInternalRows(s.executeQuery(), JdbcDialects.get(target.url), all, new InputMetrics).foreach { r =>
-          out.computeIfAbsent(Changes.wrap(Changes.bytes(packKey(r))), _ => new ArrayBuffer[Array[Byte]]) += Changes.bytes(packRow(r))
-        }
-      } finally s.close()
-    }
+    val keys = run.map(c => Changes.wrap(c.key)).distinct
+    val s = connection.prepareStatement(question.text)
+    try {
+      (0 until width).foreach { i =>
+        val values: Array[AnyRef] = keys.map { b =>
+          val k = Changes.row(b.array, width)
+          if (k.isNullAt(i)) null else k.getUTF8String(i).toString
+        }.toArray
+        s.setArray(i + 1, connection.createArrayOf("text", values))
+      }
+      val pack = UnsafeProjection.create(right.fields.toSeq.zipWithIndex.map { case (f, i) => BoundReference(i + 1, f.dataType, nullable = true) })
+      JdbcUtils.resultSetToSparkInternalRows(s.executeQuery(), JdbcDialects.get(question.target.url), all, new InputMetrics).foreach { r =>
+        out.computeIfAbsent(keys(r.getLong(0).toInt - 1), _ => new ArrayBuffer[Array[Byte]]) += Changes.bytes(pack(r))
+      }
+    } finally s.close()
     out
   }
-
-  private def project(from: Int, schema: StructType): UnsafeProjection =
-    UnsafeProjection.create(schema.fields.toSeq.zipWithIndex.map { case (f, i) => BoundReference(from + i, f.dataType, nullable = true) })
 }
 
 object Lookup {
-  /** `key`: the columns of `df` that are looked for in the view's columns `columns`; what is found is named by `names`. */
+  /** `key`: the columns of `df` with the arguments as text; what PostgreSQL answers is of `ddl` and named by `names`. */
   def apply(df: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
     val key = c.strings("key")
     val rows = StructType(Changes.visible(df).filterNot(f => key.contains(f.name)))
-    val keySchema = StructType(key.zip(c.strings("key_columns")).map { case (k, n) => df.schema(k).copy(name = n) })
     val right = StructType.fromDDL(c.str("ddl"))
-    val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), "")
-    val lookup = new Lookup(target, keySchema, c.strings("key_types"), right, c.str("how") == "left")
+    val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), "", "")
+    val question = Question(target, c.str("role"), c.str("schema"), c.str("sql"), c.strings("arguments"), c.strings("types"))
+    val lookup = new Lookup(question, key.length, right, c.str("how") == "left")
     val out = Changes.pack(df, key, rows.fieldNames.toSeq).mapPartitions(lookup.joined(_))(Changes.encoder)
     val named = StructType(right.fields.zip(c.strings("names")).map { case (f, n) => f.copy(name = n) })
     Changes.unpack(out, rows, df.columns.contains("__offset"), named).drop("__delete")

@@ -362,7 +362,7 @@ async def test_analyze_without_worker_says_why(bench: Bench, monkeypatch: pytest
 
 async def test_results_flow_within_credit(bench: Bench) -> None:
     await bench.engine.start()
-    rows = bench.engine.open_result(result_plan())
+    rows = bench.engine.open_result(result_plan(), "sysadmin")
     taken = [await anext(rows) for _ in range(results.STEP)]
     assert taken[:2] == [["1", None], ["2", None]]
     await until(lambda: len(bench.heard("More")) == 2)
@@ -378,11 +378,11 @@ async def test_results_flow_within_credit(bench: Bench) -> None:
 
 async def test_results_end_with_limit_fault_or_death(bench: Bench) -> None:
     await bench.engine.start()
-    assert [r[0] async for r in bench.engine.open_result(result_plan(limit=4))] == ["1", "2", "3", "4"]
+    assert [r[0] async for r in bench.engine.open_result(result_plan(limit=4), "sysadmin")] == ["1", "2", "3", "4"]
     for alias, error, text in (("fails", RelayedError, "rotten"), ("dies", EngineUnavailable, "restarted")):
         seen = []
         with pytest.raises(error, match=text):
-            async for row in bench.engine.open_result(result_plan(alias)):
+            async for row in bench.engine.open_result(result_plan(alias), "sysadmin"):
                 seen.append(row[0])
         assert seen == ["1", "2", "3"]
     assert not bench.engine.pool("default")._results
@@ -393,7 +393,7 @@ async def test_a_user_reads_so_many_at_once(bench: Bench) -> None:
     bench.engine._readers = Readers(2)
 
     def opened(user: str) -> results.ResultStream:
-        return bench.engine.open_result(result_plan(), user=user)
+        return bench.engine.open_result(result_plan(), "sysadmin", user=user)
 
     unread, first, second, third = (opened("ann") for _ in range(4))
     for rows in (first, second):
@@ -415,9 +415,9 @@ async def test_a_user_reads_so_many_at_once(bench: Bench) -> None:
 
 async def test_closing_wakes_the_reader(bench: Bench) -> None:
     await bench.engine.start()
-    rows = bench.engine.open_result(result_plan(limit=1))
+    rows = bench.engine.open_result(result_plan(limit=1), "sysadmin")
     assert await anext(rows) == ["1", None]
-    waiting = bench.engine.open_result(result_plan())
+    waiting = bench.engine.open_result(result_plan(), "sysadmin")
     reader = asyncio.create_task(anext(waiting))
     await asyncio.sleep(0)
     await waiting.aclose()
@@ -451,7 +451,7 @@ async def test_who_waits_long_for_the_first_row_is_told_once(monkeypatch: pytest
 
 async def test_stopping_ends_results(bench: Bench) -> None:
     await bench.engine.start()
-    rows = bench.engine.open_result(result_plan())
+    rows = bench.engine.open_result(result_plan(), "sysadmin")
     await anext(rows)
     await bench.engine.stop()
     with pytest.raises(EngineUnavailable, match="stopping"):

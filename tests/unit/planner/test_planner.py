@@ -1,7 +1,8 @@
 """Selects to plans, over a small fixed catalogue (``RELATIONS``), and the errors of binding with their positions.
 
 ``plan want=view|stream|changelog|result``: the plan as a tree, then mode, kind, key and output columns.
-``error want=…``: ``SQLSTATE at OFFSET "text from there": message``. ``json``: the plan's JSON.
+``gives="a INTEGER, b VARCHAR; …"``: the columns that PostgreSQL says its queries have, in their order; ``rates`` is a
+relation of its own. ``error want=…``: ``SQLSTATE at OFFSET "text from there": message``. ``json``: the plan's JSON.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from pgstream import types
-from pgstream.catalog.records import ColumnRecord, RelationRecord, Snapshot, StoreRecord
+from pgstream.catalog.records import ColumnRecord, DatabaseRecord, RelationRecord, Snapshot, StoreRecord
 from pgstream.errors import PgStreamError
 from pgstream.names import FullName
+from pgstream.planner.answers import Answers, Described, Named
 from pgstream.planner.explain import explain
-from pgstream.planner.plan import VERSION, Plan, ResultSink, load
+from pgstream.planner.plan import VERSION, Column, Plan, ResultSink, load
 from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
 from tests.datadriven import Case, cases, check
@@ -56,21 +59,43 @@ RELATIONS = [
     _relation("v", {"a": "INTEGER"}, "materialized_view"),
 ]
 SNAPSHOT = Snapshot(
+    databases={"main": DatabaseRecord("main", "o")},
     stores={"kafka": StoreRecord("1", "kafka", "KAFKA", {}, "o"), "other": StoreRecord("2", "other", "KAFKA", {}, "o")},
     relations={(r.full.database, r.full.schema, r.full.name): r for r in RELATIONS},
 )
 
 
-def _plan(text: str, want: str) -> Planned:
+RATES = RelationRecord(
+    "", FullName("main", "public", "rates"), "table", tuple(ColumnRecord(n, types.TEXT) for n in ("k", "rate")), "o"
+)
+
+
+@dataclass
+class Postgres(Answers):
+    """PostgreSQL's answers as the case says them."""
+
+    gives: list[str] = field(default_factory=list)
+
+    def named(self, question: Named) -> RelationRecord | None:
+        return RATES if question.full == RATES.full else None
+
+    def described(self, question: Described) -> tuple[Column, ...]:
+        if question not in self.queries:
+            columns = (c.split(" ", 1) for c in self.gives.pop(0).strip().split(", "))
+            self.queries[question] = tuple(Column(n, t) for n, t in columns)
+        return self.queries[question]
+
+
+def _plan(text: str, want: str, gives: str = "") -> Planned:
     c = Cursor(text)
     select = c.select()
     c.end()
-    return plan_select(select, SNAPSHOT, "main", "public", want)
+    return plan_select(select, SNAPSHOT, "main", "public", want, answers=Postgres(gives=gives.split(";")))
 
 
 def _run(case: Case) -> str:
     try:
-        planned = _plan(case.input, case.args.get("want", "result"))
+        planned = _plan(case.input, case.args.get("want", "result"), case.args.get("gives", ""))
     except PgStreamError as e:
         hint = f"\nHINT: {e.hint}" if e.hint and "docs/statements" not in e.hint else ""
         detail = f"\nDETAIL: {e.detail}" if e.detail else ""

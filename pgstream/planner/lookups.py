@@ -1,0 +1,298 @@
+"""Lookups: bounded relations beside the rows of a stream.
+
+PostgreSQL answers, in its own language and with the rights of the query's role, for the rows of each batch when
+they come by: a join, ``LATERAL``, ``IN``, ``EXISTS``, ``= ANY`` and scalar subqueries are one step, ``plan.Lookup``,
+whose text is the client's with what it reads of the stream replaced by arguments.
+Owns: which parts of a bounded query read the stream, the text. The planner does no I/O: what only PostgreSQL knows
+is a ``Question``, and ``Unanswered`` asks for it; the planner is then run again with the answer.
+Must not know: connections, sinks. Start reading at ``join`` and ``Lookups.ask``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from pgstream import types
+from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError, TypeMismatch
+from pgstream.names import QName, quote_always
+from pgstream.planner import plan
+from pgstream.planner.answers import Described
+from pgstream.planner.bind import Column, Item, Scope, at, unique
+from pgstream.planner.bounded import Bounded, Cte, Env, cte_of
+from pgstream.planner.expressions import Compiler, Typed
+from pgstream.planner.functions import FUNCTIONS
+from pgstream.planner.outputs import only
+from pgstream.planner.slices import Range, Words
+from pgstream.planner.steps import Step
+from pgstream.sql.select import fold, mentioned
+
+ROW = '"__row"'  # what the text calls the arguments of one row of the stream
+_NAMED = (exp.Table, exp.Subquery, exp.Values, exp.Lateral, exp.CTE, exp.Unnest)
+_LOOK_UP = "Write stream [LEFT] JOIN relation ON condition, or CROSS JOIN relation."
+_HOW = {"": "inner", "LEFT": "left"}
+
+
+def join(bounded: Bounded, left: Step, left_scope: Scope, node: exp.Join, env: Env) -> tuple[Step, Scope] | None:
+    """The join of a stream with what is bounded, as it is when a row comes by; None for any other join."""
+    item: exp.Expr = node.this
+    inside = item.this if isinstance(item, exp.Lateral) else item
+    if not isinstance(inside, (exp.Table, exp.Subquery, exp.Values)) or not bounded.holds(item, env):
+        return None
+    if left.mode != "append" and bounded.is_view(item, env):
+        return None  # its changes are read
+    how = _how(node, left)
+    name = _alias(item)
+    found = Lookup(bounded, left_scope, env)
+    where, on = bounded.slices.relation(node.meta["start"])
+    found.words.say("SELECT * FROM ")
+    found.cut(where, item if isinstance(item, exp.Lateral) else None, [item])
+    if on is not None:
+        found.words.say("WHERE ")
+        found.cut(on, node.args["on"], [item])
+    columns = found.columns()
+    left_alias = "" if left_scope.joined else left_scope.items[0].alias
+    if not columns:
+        raise NotSupported(what="a join with a relation without columns", at=at(node))
+    mine = tuple(Column(c.name, c.name, types.parse(c.type)) for c in columns)
+    scope = left_scope.join(Scope((Item(name, mine, at=at(item)),)), left_alias, name)
+    made = found.step(left.node, columns, how, left_alias, name)
+    times = frozenset(f"{left_alias}.{t}" if left_alias else t for t in left.times)
+    out = tuple(c for i in scope.items for c in i.columns)
+    bounds = left.bounds.renamed(lambda f: f"{left_alias}.{f}" if left_alias else f)
+    return Step(made, out, joined=True, stateful=left.stateful, placed=False, times=times, bounds=bounds), scope
+
+
+class Lookup:
+    """One question to PostgreSQL for each row of a stream, under way."""
+
+    def __init__(self, bounded: Bounded, scope: Scope, env: Env) -> None:
+        self.bounded, self.scope, self.env = bounded, scope, env
+        self.compiler = Compiler(scope, "a lookup")
+        self.words = Words(bounded.slices)
+        self.arguments: list[plan.Argument] = []
+        self.read: dict[str, None] = {}
+        self.ctes: dict[str, Cte] = {}
+        self.databases: dict[str, None] = {}
+
+    def argument(self, typed: Typed, position: int | None) -> str:
+        """What stands for a value of the stream's row in the text."""
+        type_ = types.TEXT if typed.sql == "null" else typed.type
+        if type_ is None:
+            raise NotYet(
+                what="a value whose type is not known here in a query of PostgreSQL's", at=position,
+                hint="Write CAST(value AS type).",
+            )  # fmt: skip
+        if not type_.is_scalar:
+            raise TypeMismatch(what=f"a value of type {type_} cannot be given to PostgreSQL", at=position)
+        known = next((i for i, a in enumerate(self.arguments) if (a.sql, a.type) == (typed.sql, str(type_))), None)
+        if known is None:
+            known = len(self.arguments)
+            self.arguments.append(plan.Argument(typed.sql, str(type_), position))
+        return f"{ROW}.p{known + 1}"
+
+    def cut(self, where: Range, tree: exp.Expr | None, seen: Sequence[exp.Expr]) -> None:
+        """The client's words; ``tree``, in which parts may read the stream, and ``seen`` say what is PostgreSQL's."""
+        for relation in {id(r): r for r in (tree, *seen) if r is not None}.values():
+            self._note(relation, self.env)
+        names, columns = self._inner([t for t in (tree, *seen) if t is not None])
+        replaced = []
+        for node in self._outer(tree, names, columns) if tree is not None else ():
+            place = self.bounded.slices.range(node)
+            assert place is not None
+            replaced.append((place, self.argument(self.compiler.compile(node), at(node))))
+        self.words.cut(where, replaced)
+
+    def _note(self, tree: exp.Expr, env: Env) -> None:
+        """What the text reads: for the catalogue, and which database answers."""
+        relations = self.bounded.relations
+        for name in mentioned(tree):
+            if (cte := cte_of(name, env)) is not None:
+                self._note(cte.query, cte.env)
+                if self.ctes.setdefault(name.name, cte).query is not cte.query:
+                    raise NotYet(what=f'two CTEs named "{name.name}" in one query of PostgreSQL\'s', at=name.at)
+            elif (record := self.bounded.record(name)) is not None:
+                relations.read.append(record)
+                self.read[str(record.full)] = None
+                self.databases[record.full.database] = None
+                if len(self.databases) > 1:
+                    raise NotYet(what="relations of several databases in one query of PostgreSQL's", at=name.at)
+
+    def _inner(self, trees: Sequence[exp.Expr]) -> tuple[set[str], set[str]]:
+        """The names of relations, and of columns, that the text has of its own."""
+        names, columns = set(), set()
+        for tree in trees:
+            for name in mentioned(tree):
+                names.add(name.name)
+                cte = cte_of(name, self.env)
+                columns |= self._outputs(cte.query) if cte is not None else self._declared(name)
+            for node in tree.find_all(*_NAMED):
+                alias = node.args.get("alias")
+                if isinstance(alias, exp.TableAlias):
+                    names |= {fold(alias.this)} if alias.this is not None else set()
+                    columns |= {fold(c) for c in alias.args.get("columns") or []}
+            columns |= self._outputs(tree)
+        return names, columns
+
+    def _declared(self, name: QName) -> set[str]:
+        record = self.bounded.record(name)
+        return {c.name for c in record.columns} if record is not None else set()
+
+    def _outputs(self, tree: exp.Expr) -> set[str]:
+        """Names that a query gives its columns, and those of the relations in it."""
+        given_ = {
+            fold(a.args["alias"]) for a in tree.find_all(exp.Alias) if isinstance(a.args["alias"], exp.Identifier)
+        }
+        return given_ | {c for name in mentioned(tree) if cte_of(name, self.env) is None for c in self._declared(name)}
+
+    def _outer(self, node: exp.Expr, names: set[str], columns: set[str]) -> Iterator[exp.Expr]:
+        """The greatest parts that read nothing but the stream's row."""
+        kinds = (exp.Column, exp.Dot, exp.Bracket)
+        if (isinstance(node, kinds) or _is_called(node)) and self.bounded.slices.range(node) is not None:
+            used = [c for c in node.find_all(exp.Column) if not isinstance(c.this, exp.Star)]
+            if used and all(self._is_outer(c, names, columns) for c in used) and self._compiles(node):
+                yield node
+                return
+        start = node.meta.get("start")
+        if (
+            start is not None
+            and self.bounded.slices.text[start] == "$"
+            and isinstance(node, (exp.Literal, exp.Cast, exp.Null))
+        ):
+            yield node
+            return
+        for value in node.args.values():
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, exp.Expr):
+                    yield from self._outer(child, names, columns)
+
+    def _is_outer(self, column: exp.Column, names: set[str], columns: set[str]) -> bool:
+        parts = [fold(p) for p in column.parts if isinstance(p, exp.Identifier)]
+        if len(parts) > 1:
+            return parts[-2] not in names and any(i.answers(tuple(parts[:-1])) for i in self.scope.items)
+        return parts[0] not in columns and self.scope.has(parts[0])
+
+    def _compiles(self, node: exp.Expr) -> bool:
+        """Whether a call can be left to the stream's side; a column must, and says what is wrong with it."""
+        if isinstance(node, exp.Column):
+            return True
+        try:
+            return Compiler(self.scope, "a lookup").compile(node).type is not None
+        except PgStreamError:
+            return False
+
+    def described(self) -> Described:
+        relations = self.bounded.relations
+        database = next(iter(self.databases), relations.database)
+        prelude = Words(self.bounded.slices)
+        for i, (name, cte) in enumerate(self.ctes.items()):
+            prelude.say(f"{', ' if i else 'WITH '}{quote_always(name)} AS (")
+            prelude.cut(self.bounded.slices.inside(cte.query))
+            prelude.say(")\n")
+        shift = len(prelude.text)
+        places = (*prelude.places, *((mine + shift, theirs) for mine, theirs in self.words.places))
+        kinds = tuple(types.parse(a.type).pg for a in self.arguments)
+        return Described(database, relations.schema, prelude.text + self.words.text, kinds, places)
+
+    def columns(self) -> list[plan.Column]:
+        """What PostgreSQL says the text gives. Raises Unanswered."""
+        return list(self.bounded.relations.answers.described(self.described()))
+
+    def step(
+        self, node: plan.Node, columns: list[plan.Column], how: str, left_alias: str = "", right_alias: str = ""
+    ) -> plan.Lookup:
+        if self.compiler.wants:
+            raise NotYet(what="the record key in a lookup")
+        d = self.described()
+        return plan.Lookup(
+            node, ", ".join(self.read) or "VALUES", d.database, columns, how, [], left_alias, right_alias,
+            d.sql, self.arguments, d.schema,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Lookups:
+    """The subqueries of one clause: each is a column of the rows that the clause reads."""
+
+    bounded: Bounded
+    scope: Scope
+    env: Env
+    taken: list[str]
+    made: list[tuple[Lookup, plan.Column]] = field(default_factory=list)
+
+    def ask(self, query: exp.Expr, before: str, values: Sequence[tuple[Typed, int | None]] = ()) -> Typed:
+        """``before (query)`` of each row, where ``{}`` in ``before`` stands for the row's ``values``."""
+        position = at(query)
+        if not self.bounded.holds(query, self.env):
+            raise NotSupported(
+                what="a subquery that reads a stream or changelog", at=position,
+                hint="Keep it as a materialized view and ask that, or write a join.",
+            )  # fmt: skip
+        found = Lookup(self.bounded, self.scope, self.env)
+        found.words.say(f"SELECT {before.format(*(found.argument(*v) for v in values))}(")
+        found.cut(self.bounded.slices.inside(query), query, [query])
+        found.words.say(")")
+        columns = found.columns()
+        if len(columns) != 1:
+            raise InvalidStatement(what="subquery must return only one column", at=position)
+        self.bounded.count += 1
+        name = unique(f"lookup_{self.bounded.count}", self.taken)
+        self.taken.append(name)
+        self.made.append((found, plan.Column(name, columns[0].type)))
+        return Typed(Column(name, name).sql, types.parse(columns[0].type))
+
+    def over(self, step: Step, position: int | None) -> Step:
+        """The rows with the columns."""
+        if not self.made:
+            return step
+        if step.mode != "append":
+            raise NotYet(
+                what="a subquery beside the rows of a changelog", at=position,
+                detail="When a row is taken back later, it would get another answer.",
+                hint="Join the changelog with the relation's changes: FROM changelog JOIN view ON …",
+            )  # fmt: skip
+        node = step.node
+        for found, column in self.made:
+            node = found.step(node, [column], "inner")
+        return replace(step, node=node)
+
+
+def _is_called(node: exp.Expr) -> bool:
+    row = FUNCTIONS.get(str(node.this).upper()) if isinstance(node, exp.Anonymous) else None
+    return row is not None and not row.aggregate and node.find(exp.Query) is None
+
+
+def _alias(item: exp.Expr) -> str:
+    alias = item.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.this is not None:
+        return fold(alias.this)
+    if isinstance(item, exp.Table):
+        return fold(item.this)
+    raise NotYet(what="a query in FROM without a name", at=at(item), hint="Give it one: (SELECT …) AS name.")
+
+
+def _how(node: exp.Join, left: Step) -> str:
+    """inner or left. Errors: NotYet, NotSupported."""
+    side, kind = str(node.args.get("side") or ""), str(node.args.get("kind") or "")
+    item: exp.Expr = node.this
+    if isinstance(item, exp.Table):
+        only(item, "this", "db", "catalog", "alias")
+    if left.mode != "append":
+        raise NotYet(
+            what="a join of a changelog with a bounded relation", at=at(node),
+            detail="When a row is taken back later, it would meet other rows.",
+        )  # fmt: skip
+    if side not in _HOW or "within" in item.meta or kind not in ("", "INNER", "OUTER", "CROSS"):
+        raise NotSupported(what="this join with a bounded relation", at=at(node), hint=_LOOK_UP)
+    if node.args.get("method") or node.args.get("using"):
+        raise NotYet(what="JOIN … USING" if node.args.get("using") else f"{node.args['method']} JOIN", at=at(node),
+                     hint="Write ON left.column = right.column.")  # fmt: skip
+    if (kind == "CROSS" or _is_comma(node)) == bool(node.args.get("on")):
+        raise NotSupported(what="this join with a bounded relation", at=at(node), hint=_LOOK_UP)
+    return _HOW[side]
+
+
+def _is_comma(node: exp.Join) -> bool:
+    return not node.args.get("on") and not node.args.get("side") and not node.args.get("kind")

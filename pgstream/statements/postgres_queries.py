@@ -1,0 +1,122 @@
+"""What a statement has PostgreSQL answer: planning with the planner's questions asked and answered.
+
+Owns: asking for a relation of PostgreSQL's own, and for the columns of a query in its language, with the rights of the
+session's role; PostgreSQL's errors at the client's place.
+Must not know: what is bounded (``planner.lookups``). Start reading at ``plan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from pgstream import types
+from pgstream.catalog.postgres import relayed
+from pgstream.catalog.records import ColumnRecord, RelationRecord
+from pgstream.errors import PgStreamError
+from pgstream.names import FullName, QName, quote_always
+from pgstream.planner.answers import Answers, Described, Named, Unanswered
+from pgstream.planner.parameters import Parameter
+from pgstream.planner.plan import Column
+from pgstream.planner.select import Planned, plan_select
+from pgstream.planner.slices import place
+from pgstream.sql.select import Select
+from pgstream.statements.base import Context
+
+# Relations that a client made, with their columns; not those of the catalogue, whose objects are the worker's.
+_COLUMNS = """
+SELECT pg_get_userbyid(c.relowner), array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+    AND pg_get_userbyid(c.relowner) <> 'pgstream_worker' AND n.nspname <> 'pg_pgstream'
+GROUP BY c.oid"""
+_BY_OID = {row.oid: name for name, row in reversed(types.TABLE.items()) if name not in ("TINYINT", "BYTES")} | {
+    25: "VARCHAR", 1042: "VARCHAR"
+}  # fmt: skip
+
+
+async def plan(
+    ctx: Context, select: Select, want: str, parameters: Sequence[Parameter] = (), expires: bool = False
+) -> Planned:
+    """The plan of a select, once PostgreSQL has said what must be known. Errors: the planner's, PostgreSQL's."""
+    session, answers = ctx.session, Answers()
+    while True:
+        try:
+            return plan_select(
+                select, ctx.snapshot, session.database, session.schema, want, parameters=parameters, expires=expires,
+                answers=answers,
+            )  # fmt: skip
+        except Unanswered as e:
+            question = e.question
+        if isinstance(question, Named):
+            answers.relations[question] = await named(ctx, question.full)
+        else:
+            answers.queries[question] = await _described(ctx, question)
+
+
+async def exists(ctx: Context, name: QName) -> bool:
+    """Whether a name means a relation of PostgreSQL's own. Whether the role may read it, PostgreSQL says itself."""
+    full = ctx.snapshot.full_name(name, ctx.session.database, ctx.session.schema)
+    return full.database in ctx.snapshot.databases and await named(ctx, full) is not None
+
+
+async def named(ctx: Context, full: FullName) -> RelationRecord | None:
+    """A relation of PostgreSQL's own."""
+    found = await ctx.catalog.postgres_relation(full, _COLUMNS)
+    if found is None:
+        return None
+    owner, names = found
+    columns = tuple(ColumnRecord(n, types.TEXT) for n in names or ())
+    return RelationRecord("", full, "table", columns, owner)
+
+
+async def _described(ctx: Context, question: Described) -> tuple[Column, ...]:
+    role = ctx.session.role
+    arguments = ", ".join(f"NULL::{t} AS p{i}" for i, t in enumerate(question.arguments, 1)) or "1 AS p0"
+    head = f'SELECT q.* FROM (SELECT {arguments}) AS "__row" CROSS JOIN LATERAL ('
+    url = await ctx.catalog.reader_url(question.database, role)
+    try:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as conn:
+            for setting in settings(role, question.schema):
+                await conn.execute(setting.encode())
+            # Nothing is run: what the role may not read is refused all the same.
+            cursor = await conn.execute(f"{head}{question.sql}) AS q LIMIT 0".encode(), binary=True)
+            return tuple(_column(cursor, i) for i in range(len(cursor.description or ())))
+    except psycopg.Error as e:
+        raise _at(e, len(head), question) from None
+
+
+def settings(role: str, schema: str) -> list[str]:
+    """What a reader's session is set to."""
+    from pgstream.catalog.roles import pg_role
+
+    return [
+        f"SET ROLE {quote_always(pg_role(role))}",
+        f"SET search_path = {quote_always(schema)}",
+        "SET default_transaction_read_only = on",
+    ]
+
+
+def _column(cursor: psycopg.AsyncCursor[Any], i: int) -> Column:
+    """What has no type of ours is read as text."""
+    assert cursor.description is not None and cursor.pgresult is not None
+    oid, modifier = cursor.description[i].type_code, cursor.pgresult.fmod(i)
+    name = _BY_OID.get(oid, "VARCHAR")
+    params: tuple[int, ...] = ()
+    if name == "DECIMAL":
+        params = (38, 18) if modifier < 4 else ((modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF)
+        params = params if params[0] <= 38 and params[1] <= params[0] else (38, 18)
+    elif name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        params = (modifier if modifier >= 0 else 6,)
+    return Column(cursor.description[i].name, str(types.Type(name, params)))
+
+
+def _at(e: psycopg.Error, head: int, question: Described) -> PgStreamError:
+    error = relayed(e)
+    position = e.diag.statement_position
+    if position is not None:
+        error.at = place(question.places, int(position) - 1 - head)
+    return error
