@@ -43,6 +43,7 @@ SELECT CASE WHEN may THEN a.rolpassword END AS verifier, may,
          FROM pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, a.oid))) AS mark
 FROM pg_authid a LEFT JOIN pg_database d ON d.datname = %(database)s
     CROSS JOIN LATERAL (SELECT a.rolcanlogin AND NOT a.rolsuper AND a.rolname <> %(worker)s
+        AND NOT starts_with(a.rolname, %(worker)s || '~')
         AND (a.rolvaliduntil IS NULL OR a.rolvaliduntil > now()) AS may) m
 WHERE a.rolname = %(user)s"""
 # What an admitted token leaves behind; asked in the control database.

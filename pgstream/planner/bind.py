@@ -16,7 +16,14 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import AmbiguousColumn, DuplicateAlias, DuplicateColumn, MissingFrom, UndefinedColumn
+from pgstream.errors import (
+    AmbiguousColumn,
+    DuplicateAlias,
+    DuplicateColumn,
+    InvalidStatement,
+    MissingFrom,
+    UndefinedColumn,
+)
 from pgstream.names import quote_spark
 from pgstream.sql.dialect import WindowCall
 from pgstream.sql.select import fold
@@ -134,6 +141,16 @@ def _prefixed(items: tuple[Item, ...], alias: str) -> tuple[Item, ...]:
 def _closest(name: str, known: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(name, sorted(set(known)), 1, 0.6)
     return f'Perhaps you meant "{close[0]}".' if close else None
+
+
+def renamed(scope: Scope, names: tuple[str, ...], position: int | None) -> Scope:
+    """One relation with the names of an alias's column list for its first columns. Error: InvalidStatement."""
+    (item,) = scope.items
+    if len(names) > len(item.columns):
+        what = f'table "{item.alias}" has {len(item.columns)} columns available but {len(names)} columns specified'
+        raise InvalidStatement(what=what, at=position)
+    given = [replace(c, name=n) for c, n in zip(item.columns, names, strict=False)]
+    return replace(scope, items=(replace(item, columns=(*given, *item.columns[len(names) :])),))
 
 
 def unique(name: str, taken: Iterable[str]) -> str:

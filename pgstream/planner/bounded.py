@@ -22,10 +22,11 @@ from pgstream.sql.select import Select, fold, mentioned
 
 @dataclass(frozen=True, slots=True)
 class Cte:
-    """A common table expression: its query, and the names that held where it was written."""
+    """A common table expression: its query, the names that held where it was written, those it gives its columns."""
 
     query: exp.Expr
     env: Mapping[str, Cte] = field(default_factory=lambda: MappingProxyType({}))
+    columns: tuple[str, ...] = ()
 
 
 Env = Mapping[str, Cte]

@@ -127,7 +127,7 @@ class Lookup:
             for name in mentioned(tree):
                 names.add(name.name)
                 cte = cte_of(name, self.env)
-                columns |= self._outputs(cte.query) if cte is not None else self._declared(name)
+                columns |= {*self._outputs(cte.query), *cte.columns} if cte is not None else self._declared(name)
             for node in tree.find_all(*_NAMED):
                 alias = node.args.get("alias")
                 if isinstance(alias, exp.TableAlias):
@@ -188,12 +188,13 @@ class Lookup:
         database = next(iter(self.databases), relations.database)
         prelude = Words(self.bounded.slices)
         for i, (name, cte) in enumerate(self.ctes.items()):
-            prelude.say(f"{', ' if i else 'WITH '}{quote_always(name)} AS (")
+            prelude.say(f"{', ' if i else 'WITH '}{quote_always(name)}{_listed(cte)} AS (")
             prelude.cut(self.bounded.slices.inside(cte.query))
             prelude.say(")\n")
         shift = len(prelude.text)
         places = (*prelude.places, *((mine + shift, theirs) for mine, theirs in self.words.places))
-        kinds = tuple(types.parse(a.type).pg for a in self.arguments)
+        # Without precision: that of a calculated DECIMAL is Spark's to say.
+        kinds = tuple(types.TABLE[types.parse(a.type).name].pg for a in self.arguments)
         return Described(database, relations.schema, prelude.text + self.words.text, kinds, places)
 
     def columns(self) -> list[plan.Column]:
@@ -257,6 +258,10 @@ class Lookups:
         for found, column in self.made:
             node = found.step(node, [column], "inner")
         return replace(step, node=node)
+
+
+def _listed(cte: Cte) -> str:
+    return f"({', '.join(map(quote_always, cte.columns))})" if cte.columns else ""
 
 
 def _is_called(node: exp.Expr) -> bool:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet
 from pgstream.planner import joins, lookups, plan
-from pgstream.planner.bind import Item, Scope, at, check_names
+from pgstream.planner.bind import Item, Scope, at, check_names, renamed
 from pgstream.planner.bounded import Bounded, Cte
 from pgstream.planner.expressions import Compiler, has_aggregate
 from pgstream.planner.grouping import Grouped, aggregate, distinct_rows, group, needs_kernel
@@ -70,10 +70,9 @@ class Planner:
             raise NotYet(what="WITH RECURSIVE", at=at(clause))
         for cte in clause.expressions:
             alias = cte.args["alias"]
-            if alias.args.get("columns"):
-                raise NotYet(what="a column list after the name of a CTE", at=at(alias))
             only(cte, "this", "alias")
-            env = {**env, fold(alias.this): Cte(cte.this, env)}
+            names = tuple(fold(c) for c in alias.args.get("columns") or [])
+            env = {**env, fold(alias.this): Cte(cte.this, env, names)}
         return env
 
     def _union(self, tree: exp.SetOperation, env: Mapping[str, Cte], top: bool) -> Step:
@@ -243,9 +242,12 @@ class Planner:
 
     def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
         alias = node.args.get("alias")
-        if alias is not None and alias.args.get("columns"):
-            raise NotYet(what="a column list after an alias", at=at(alias))
-        name = fold(alias.this) if alias is not None else ""
+        names = tuple(fold(c) for c in alias.args.get("columns") or []) if alias is not None else ()
+        step, scope = self._unnamed(node, fold(alias.this) if alias is not None else "", env, last)
+        return step, renamed(scope, names, at(alias)) if names else scope
+
+    def _unnamed(self, node: exp.Expr, name: str, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
+        """A relation whose columns have their own names."""
         if isinstance(node, exp.Subquery):
             only(node, "this", "alias", "with_")
             step = self.query(node.this, self._ctes(node, env), last=last)
@@ -265,7 +267,8 @@ class Planner:
         if properties := given(node):
             raise NotSupported(what="WITH after a CTE", at=next(iter(properties.values())).at)
         step = self.query(cte.query, cte.env, last=last)
-        return step, Scope((Item(alias or fold(node.this), step.columns, at=at(node)),), placed=step.placed)
+        scope = Scope((Item(alias or fold(node.this), step.columns, at=at(node)),), placed=step.placed)
+        return step, renamed(scope, cte.columns, at(cte.query)) if cte.columns else scope
 
 
 def _place(clause: object, tree: exp.Expr) -> int | None:

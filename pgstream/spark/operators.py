@@ -164,13 +164,13 @@ class Operators:
             return step.over(df.select("*", *nulls).drop(*names))
         told = jdbc(reader.url) | {
             "role": quote_always(reader.role), "schema": quote_always(node.schema or "pg_catalog"), "key": names,
-            "arguments": [types.parse(a.type).pg for a in node.arguments], "sql": sql, "how": node.how,
+            "arguments": [types.TABLE[types.parse(a.type).name].pg for a in node.arguments], "sql": sql, "how": node.how,
             "types": [t.pg for _, t in kinds],
             "ddl": ", ".join(f"c{i} {t.spark}" for i, (_, t) in enumerate(kinds, 1)),
             "names": [prefix + n for n, _ in kinds],
         }  # fmt: skip
         if not node.sql:
-            told["arguments"] = [dict(kinds)[column].pg for _, column in node.keys]
+            told["arguments"] = [types.TABLE[dict(kinds)[column].name].pg for _, column in node.keys]
         out = DataFrame(self.kernel.Lookup.apply(df._jdf, json.dumps(told)), self.spark)
         hidden = [c for c in step.hidden if c in out.columns]
         visible = [c for c in df.columns if c not in HIDDEN and c not in names]
