@@ -164,7 +164,8 @@ class Operators:
             return step.over(df.select("*", *nulls).drop(*names))
         told = jdbc(reader.url) | {
             "role": quote_always(reader.role), "schema": quote_always(node.schema or "pg_catalog"), "key": names,
-            "arguments": [types.TABLE[types.parse(a.type).name].pg for a in node.arguments], "sql": sql, "how": node.how,
+            "arguments": [types.TABLE[types.parse(a.type).name].pg for a in node.arguments],
+            "sql": sql, "how": node.how,
             "types": [t.pg for _, t in kinds],
             "ddl": ", ".join(f"c{i} {t.spark}" for i, (_, t) in enumerate(kinds, 1)),
             "names": [prefix + n for n, _ in kinds],
