@@ -97,7 +97,6 @@ def _apart(node: exp.Join, left: Step, right: Step, on: On) -> int | None:
     return max(left.bounds.span_ms, right.bounds.span_ms) if all(same) or (alike and any(same)) else None
 
 
-
 def _changelogs(left: Step, right: Step, made: plan.ChangelogJoin, columns: tuple[Column, ...]) -> Step:
     """Its key is that of both sides; that of the left one alone where each of its rows meets at most one."""
     on_right = {b.sql for _, b in made.keys}

@@ -44,9 +44,7 @@ class Planner:
     ranks.
     """
 
-    def __init__(
-        self, relations: Relations, bounded: Bounded, want: str, expires: bool, numbering: Numbering
-    ) -> None:
+    def __init__(self, relations: Relations, bounded: Bounded, want: str, expires: bool, numbering: Numbering) -> None:
         self.relations, self.bounded, self.want, self.expires = relations, bounded, want, expires
         self.numbering = numbering
 
