@@ -50,14 +50,6 @@ def test_a_topic_is_one_source(sources: int, ours: str, pg: str, laboratory: Lab
     assert laboratory.readings == sources
 
 
-@pytest.mark.parametrize("how", ["", "LEFT"])
-def test_rows_of_a_view_are_looked_up(how: str, laboratory: Laboratory) -> None:
-    ours = f"SELECT s.id, l.n, l.x FROM s {how} JOIN look l ON s.k = l.k"
-    pg = f"SELECT s.id, l.n, l.x FROM s_all s {how} JOIN look l ON s.k = l.k"
-    outcome = laboratory.run(str(FIRST), Case("", "view", ours, pg))
-    assert not outcome.wrong and not outcome.refused, outcome
-
-
 @pytest.mark.parametrize("how", ["", "LEFT", "FULL"])
 def test_null_meets_no_null_in_an_interval_join(how: str, laboratory: Laboratory) -> None:
     ours = f"SELECT x.g AS o, q.id AS a, q.g AS b FROM q {how} JOIN s x WITHIN 3 SECONDS ON q.k = x.g"
