@@ -106,7 +106,8 @@ class Database:
 
     def __init__(self, folder: Path) -> None:
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
         self.postgres: Postgres = self._do(open_postgres(Config(data_dir=folder)))
         self.url = self.postgres.url("postgres", tcp=True)
 
@@ -116,6 +117,8 @@ class Database:
     def close(self) -> None:
         self._do(self.postgres.stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
 
 
 class Rig:
