@@ -177,8 +177,8 @@ SHAPES: dict[str, tuple[int, Callable[[Queries], Made]]] = {
 
 
 def case(seed: str) -> Case:
-    """The query of a seed. One with a lookup is drawn anew: the server asks PostgreSQL what a lookup gives before it plans,
-    and there is no server here; ``flows/lookups.test`` has them.
+    """The query of a seed. One with a lookup is drawn anew: the server asks PostgreSQL what a lookup gives before it
+    plans, and there is no server here; ``flows/lookups.test`` has them.
     """
     for again in itertools.count():
         made = Queries(random.Random(f"query {seed}" + "'" * again)).case()
