@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -65,8 +65,7 @@ class FileSources(Sources):
     """Sources whose records are in files, of each partition one a batch."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        access: Mapping[str, StoreAccess] = {}
-        super().__init__(spark, access, {})
+        super().__init__(spark, {"k": StoreAccess("k", "KAFKA", {})}, {})
         self.folder = folder
 
     def _records(self, source: Source) -> DataFrame:
@@ -166,7 +165,7 @@ class Laboratory:
         for name, value in ({} if case.generated else INTERPRETED).items():
             session.conf.set(name, value)
         sources = FileSources(session, folder)
-        compiler = Compiler(session, sources.read, {"main": self.url})
+        compiler = Compiler(session, sources.read)
         return sources, compiler.compile(Plan(planned.root, ResultSink())), compiler.late
 
     def begin(self, query: str, attempt: int, planned: Planned, folder: Path, made: Made) -> None:
