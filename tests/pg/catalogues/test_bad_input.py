@@ -16,8 +16,8 @@ from tests.examples import EXAMPLES
 from tests.pg.catalogues.conftest import Both
 
 pytestmark = pytest.mark.pg
-# They need nothing that could be missing; START SANDBOX would start one.
-_FINE = {"CanI", "ListDescriptors", "ListRegions", "StartSandbox"}
+# They need nothing that could be missing; START SANDBOX and CREATE ORGANIZATION would make one.
+_FINE = {"CanI", "CreateOrganization", "ListDescriptors", "ListRegions", "StartSandbox"}
 _OPTION = re.compile(r"WITH \(('[\w.]+')")
 _CODES = {"0A000", "22023", "3D000", "3F000", "42601", "42704", "42P01", "42703", "42809", "42883", "42939", "34000",
           "55000", "58000"}  # fmt: skip
