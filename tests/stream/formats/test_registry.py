@@ -64,9 +64,8 @@ SUBJECTS = {"subject.name.strategy": topic_subject_name_strategy}
 class Foreign:
     """Confluent's own serializers."""
 
-    def __init__(self, registry: str, kafka: Kafka) -> None:
-        self.client = SchemaRegistryClient({"url": registry, "timeout": 30})
-        self.bootstrap = kafka.bootstrap
+    def __init__(self, client: SchemaRegistryClient, kafka: Kafka) -> None:
+        self.client, self.bootstrap = client, kafka.bootstrap
 
     def produce(self, topic: str, schema: Any, rows: list[tuple[Any, Any]], key: Any = KEY) -> None:
         def serializer(s: Any) -> Callable[[Any, Any], Any]:
@@ -149,8 +148,9 @@ def door(registry: str) -> Iterator[Door]:
 
 
 @pytest.fixture(scope="module")
-def foreign(registry: str, kafka: Kafka) -> Foreign:
-    return Foreign(registry, kafka)
+def foreign(registry: str, kafka: Kafka) -> Iterator[Foreign]:
+    with SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
+        yield Foreign(client, kafka)
 
 
 @pytest.fixture(scope="module")
