@@ -10,6 +10,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+
 TYPES = {
     "a": "bigint", "b": "int", "c": "smallint", "d": "tinyint", "e": "double", "f": "float", "g": "boolean",
     "h": "string", "i": "decimal(10,2)", "j": "decimal(38,18)", "k": "timestamp", "l": "timestamp_ntz", "m": "date",
