@@ -223,15 +223,19 @@ def test_all_end_with_the_server(workspace: Path, number: signal.Signals) -> Non
             assert both.server.process.wait(40) == 0
 
 
-def hears_of_the_end(idle: psycopg.Connection[Any]) -> None:
+def hears_of_the_end(idle: psycopg.Connection[Any], notices: list[str | None] | None = None) -> None:
+    """``notices``: SQLSTATEs that came outside a statement: libpq hands on as a notice what it read with an answer."""
     assert select.select([idle.fileno()], [], [], 10)[0], "an idle session was told nothing"
-    with pytest.raises(psycopg.errors.AdminShutdown):
+    with pytest.raises(psycopg.OperationalError) as end:
         idle.execute("SELECT 1")
+    assert "57P01" in (end.value.sqlstate, *(notices or ()))
 
 
 def test_statements_that_run_get_their_grace(workspace: Path) -> None:
     both = Both(workspace / "grace", shutdown_grace_s="20")
     one, other = both
+    told: list[str | None] = []
+    one.add_notice_handler(lambda d: told.append(d.sqlstate))
     with both.server.process, contextlib.ExitStack() as undo:
         undo.callback(both.server.process.kill)  # else a failure here is waited for
         with ThreadPoolExecutor() as pool:
@@ -241,7 +245,7 @@ def test_statements_that_run_get_their_grace(workspace: Path) -> None:
             both.server.process.send_signal(signal.SIGTERM)
             hears_of_the_end(other)
             assert busy.result() == (7,)
-        hears_of_the_end(one)
+        hears_of_the_end(one, told)
         assert both.server.process.wait(40) == 0
     both.close()
 
