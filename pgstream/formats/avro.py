@@ -151,10 +151,10 @@ def _branch(schema: Any) -> str:
 
 
 def schema_of(columns: Sequence[tuple[str, Type]], name: str, base: Any = None) -> str:
-    """A record schema for columns, every field nullable.
+    """A record schema for columns, every new field nullable.
 
     ``base``: the schema that the subject has already; its names, documentation and every field that is of a column's
-    type are kept as they are. TypeMismatch for what Avro cannot hold.
+    type are copied as they are (the manual's "base schema"). TypeMismatch for what Avro cannot hold.
     """
     body = _body(base) if base is not None else None
     old = body if isinstance(body, Mapping) and body.get("type") == "record" else {}
@@ -164,16 +164,30 @@ def schema_of(columns: Sequence[tuple[str, Type]], name: str, base: Any = None) 
     for column, type_ in columns:
         _check_name(column)
         if column in kept and _same(kept[column]["type"], type_):
-            fields.append({k: v for k, v in kept[column].items() if not k.startswith("__")})
+            fields.append(kept[column])
         else:
             fields.append({"name": column, "type": ["null", _written(type_, f"{full}_{column}")], "default": None})
     described = {"doc": old["doc"]} if "doc" in old else {}
-    return json.dumps({"type": "record", "name": full, **described, "fields": fields})
+    return json.dumps(_named_once({"type": "record", "name": full, **described, "fields": fields}, set()))
+
+
+def _named_once(schema: Any, seen: set[str]) -> Any:
+    """A schema whose names are put in everywhere, as Avro has it: said in full the first time, then by name."""
+    match schema:
+        case list():
+            return [_named_once(s, seen) for s in schema]
+        case {"type": "record" | "error" | "enum" | "fixed", "name": str(name)}:
+            if name in seen:
+                return name
+            seen.add(name)
+    if not isinstance(schema, Mapping):
+        return schema
+    deeper = ("type", "items", "values", "fields")
+    plain = {k: v for k, v in schema.items() if not k.startswith("__")}
+    return {k: _named_once(v, seen) if k in deeper else v for k, v in plain.items()}
 
 
 def _same(schema: Any, type_: Type) -> bool:
-    if not _nullable(schema):
-        return False
     try:
         found = _type(schema, "")
     except UnusableSchema:

@@ -241,6 +241,7 @@ def test_foreign_consumers_read_what_a_query_writes(
     kept = {f["name"]: f for f in written["fields"]}
     full = ".".join(filter(None, (written.get("namespace"), written["name"])))
     assert (full, written["doc"], kept["note"]["doc"]) == ("shop.Order", ORDER["doc"], "Of the buyer.")
+    assert (kept["id"]["type"], kept["state"]["type"]["symbols"]) == ("long", ["NEW", "PAID"])
 
 
 def test_what_the_registry_refuses_is_said(db: psycopg.Connection[Any], foreign: Foreign) -> None:

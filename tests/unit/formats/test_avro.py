@@ -1,0 +1,100 @@
+"""Schemas as columns, and columns as a schema that follows the one that is there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fastavro
+import pytest
+
+from pgstream.errors import NotSupported, TypeMismatch, UnusableSchema
+from pgstream.formats import avro
+from pgstream.types import Type, parse
+
+
+def record(*fields: Any, name: str = "shop.order", **more: Any) -> str:
+    return json.dumps({"type": "record", "name": name, "fields": list(fields), **more})
+
+
+def columns(schema: str, *refers: str) -> list[tuple[str, str, bool]]:
+    return [(f.name, str(f.type), f.nullable) for f in avro.columns_of(avro.parsed(schema, refers))]
+
+
+def written(base: str, *wanted: tuple[str, str]) -> dict[str, Any]:
+    """The fields of the schema that columns get beside a base schema; it is one that Avro takes."""
+    text = avro.schema_of([(n, parse(t)) for n, t in wanted], "new", avro.parsed(base))
+    fastavro.parse_schema(json.loads(text))
+    return {f["name"]: f for f in json.loads(text)["fields"]}
+
+
+ADDRESS = {"type": "record", "name": "shop.address", "fields": [{"name": "town", "type": "string"}]}
+
+
+def test_fields_are_columns() -> None:
+    schema = record(
+        {"name": "a", "type": "int"},
+        {"name": "b", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}], "default": None},
+        {"name": "c", "type": {"type": "fixed", "name": "f", "size": 4}},
+        {"name": "d", "type": ["null", "string", "long"]},
+        {"name": "from", "type": ADDRESS},
+        {"name": "to", "type": "shop.address"},
+    )
+    assert columns(schema) == [
+        ("a", "INTEGER", False), ("b", "TIMESTAMP_LTZ(3)", True), ("c", "VARBINARY", False),
+        ("d", "STRUCT<string VARCHAR, long BIGINT>", True), ('from', "STRUCT<town VARCHAR>", False),
+        ('to', "STRUCT<town VARCHAR>", False),
+    ]  # fmt: skip
+
+
+def test_a_schema_may_refer_to_another() -> None:
+    assert columns(record({"name": "to", "type": "shop.address"}), json.dumps(ADDRESS)) == [
+        ("to", "STRUCT<town VARCHAR>", False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ('"string"', "it is not a record"),
+        ("{", "Expecting property name"),
+        (record({"name": "a", "type": "nothing"}), "nothing"),
+        (record({"name": "next", "type": ["null", "shop.order"]}), "contains itself"),
+    ],
+)
+def test_what_cannot_be_columns_is_said(schema: str, why: str) -> None:
+    with pytest.raises(UnusableSchema) as e:
+        columns(schema)
+    assert why in e.value.text
+
+
+def test_fields_of_a_columns_type_stay_as_they_are() -> None:
+    state = {"type": "enum", "name": "shop.state", "symbols": ["NEW", "PAID"]}
+    base = record(
+        {"name": "id", "type": "long", "doc": "Its number."},
+        {"name": "state", "type": state},
+        {"name": "was", "type": ["null", "string"], "default": None},
+        {"name": "gone", "type": "int"},
+    )
+    fields = written(base, ("state", "VARCHAR"), ("id", "BIGINT"), ("was", "BIGINT"), ("more", "DOUBLE"))
+    assert list(fields) == ["state", "id", "was", "more"]
+    assert fields["id"] == {"name": "id", "type": "long", "doc": "Its number."}
+    assert fields["state"]["type"] == state
+    assert fields["was"] == {"name": "was", "type": ["null", "long"], "default": None}
+    assert fields["more"] == {"name": "more", "type": ["null", "double"], "default": None}
+
+
+def test_a_named_type_is_said_once() -> None:
+    base = record({"name": "from", "type": ADDRESS}, {"name": "to", "type": ["null", "shop.address"], "default": None})
+    fields = written(base, ("from", "STRUCT<town VARCHAR>"), ("to", "STRUCT<town VARCHAR>"))
+    assert fields["from"]["type"] == ADDRESS
+    assert fields["to"]["type"] == ["null", "shop.address"]
+    # Whichever comes first says it.
+    assert written(base, ("to", "STRUCT<town VARCHAR>"))["to"]["type"] == ["null", ADDRESS]
+
+
+def test_what_avro_cannot_hold_is_refused() -> None:
+    with pytest.raises(TypeMismatch):
+        avro.schema_of([("m", parse("MAP<BIGINT, VARCHAR>"))], "r")
+    with pytest.raises(NotSupported):
+        avro.schema_of([("größe", Type("BIGINT"))], "r")
