@@ -99,6 +99,11 @@ class Registry:
         """The newest schema of a subject; None when it has none."""
         return await self._version(subject, "latest")
 
+    async def schema(self, id_: int) -> Registered | None:
+        """The schema of this id; None when there is none."""
+        found = await self._ask("GET", f"/schemas/ids/{id_}")
+        return None if found is None else await self._registered({**found, "id": id_}, 0)
+
     async def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
         """The id of a schema, registered if need be. SchemaRefused when it does not fit the subject's earlier ones."""
         body = {"schema": text} | ({"schemaType": kind} if kind != "AVRO" else {})
@@ -112,10 +117,13 @@ class Registry:
 
     async def _version(self, subject: str, version: str, depth: int = 0) -> Registered | None:
         found = await self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
-        if found is None:
-            return None
+        return None if found is None else await self._registered(found, depth)
+
+    async def _registered(self, found: Mapping[str, Any], depth: int) -> Registered:
         if depth > 20:
-            raise RegistryUnreachable(name=self.name, why=f'the schemas of subject "{subject}" refer to each other')
+            raise RegistryUnreachable(
+                name=self.name, why=f"the schemas that schema {found['id']} names name each other"
+            )
         refers = []
         for r in found.get("references") or ():
             inner = await self._version(r["subject"], str(r["version"]), depth + 1)

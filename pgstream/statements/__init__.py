@@ -37,11 +37,10 @@ from pgstream.statements.entities import (
     CreateEntity,
     DescribeEntity,
     DropEntity,
-    InsertIntoEntity,
     ListEntities,
-    PrintEntity,
     UpdateEntity,
 )
+from pgstream.statements.entity_records import InsertIntoEntity, PrintEntity
 from pgstream.statements.functions import CreateFunction, DescribeFunction, DropFunction, ListFunctions
 from pgstream.statements.generate import GenerateStreamDdl
 from pgstream.statements.grants import AlterOwner, CanI, GrantOwnership, GrantPrivileges, RevokePrivileges

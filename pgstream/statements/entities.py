@@ -1,33 +1,28 @@
-"""Everything about ENTITY (older name TOPIC): CREATE, UPDATE, DROP, LIST, DESCRIBE, PRINT, INSERT INTO.
+"""Entities as a whole (older name TOPIC): CREATE, UPDATE, DROP, LIST, DESCRIBE.
 
 Owns: the grammar and the answers. Must not know: what an entity is in a store (``pgstream.stores``).
-Manual: "CREATE ENTITY", "DROP ENTITY", "LIST ENTITIES", "DESCRIBE ENTITY", "PRINT ENTITY", "INSERT INTO ENTITY".
+Their records are in ``entity_records``. Manual: "CREATE ENTITY", "DROP ENTITY", "LIST ENTITIES", "DESCRIBE ENTITY".
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
-from pgstream.errors import DependentsExist, InvalidOption, InvalidText, NotSupported, NotYet
+from pgstream.errors import DependentsExist, NotSupported, RegistryUnreachable
 from pgstream.names import Name, QName
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import places, registered
 from pgstream.statements.access import Need
-from pgstream.statements.answers import ROWS, ddl, done, json_text, listing
-from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow
+from pgstream.statements.answers import ddl, done, json_text, listing
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
 from pgstream.stores.spec import Can
-
-
-def _entity(path: QName) -> str:
-    return ".".join(path.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class CreateEntity(Statement):
         return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
-        store, entity = places.store(ctx, self.store), _entity(self.path)
+        store, entity = places.store(ctx, self.store), places.entity(self.path)
         kind = places.store_type(store)
         kind.require(Can.CREATE_ENTITY, self.path.at)
         options = kind.entity_options.check(self.given)
@@ -99,7 +94,7 @@ class UpdateEntity(Statement):
         return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
-        store, entity = places.store(ctx, self.store), _entity(self.path)
+        store, entity = places.store(ctx, self.store), places.entity(self.path)
         kind = places.store_type(store)
         kind.require(Can.CREATE_ENTITY, self.path.at)
         if (replicas := self.given.get("kafka.replicas") or self.given.get("topic.replicas")) is not None:
@@ -138,7 +133,7 @@ class DropEntity(Statement):
         return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
-        store, entity = places.store(ctx, self.store), _entity(self.path)
+        store, entity = places.store(ctx, self.store), places.entity(self.path)
         places.store_type(store).require(Can.DROP_ENTITY, self.path.at)
         relations = ctx.catalog.snapshot.relations.values()
         users = sorted(str(r.full) for r in relations if r.store == store.name and r.entity == entity)
@@ -158,9 +153,10 @@ class DropEntity(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ListEntities(Statement):
-    """LIST ENTITIES [IN path[.path...]] [IN STORE store_name];
+    """LIST ENTITIES [IN path[.path...]] [IN STORE store_name] [LIKE 'pattern'];
 
-    What a store holds: topics. A path lists what lies below it, in stores whose entities are nested.
+    What a store holds: topics. A path lists what lies below it, in stores whose entities are nested. LIKE keeps the
+    names that a pattern of SQL fits (``%`` any text, ``_`` any character); it is an addition of ours.
     """
 
     words: ClassVar = ("LIST", "ENTITIES")
@@ -168,6 +164,7 @@ class ListEntities(Statement):
 
     path: QName | None
     store: Name | None
+    like: str | None
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -176,8 +173,9 @@ class ListEntities(Statement):
         if not c.peek("IN", "STORE") and c.accept("IN"):
             path = c.path()
         store = places.in_store(c)
+        like = c.string() if c.accept("LIKE") else None
         c.end()
-        return cls(path, store)
+        return cls(path, store, like)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
         return (Need("usage", "store", self.store),)
@@ -187,20 +185,30 @@ class ListEntities(Statement):
         places.store_type(store).require(Can.LIST)
         async with places.open_store(ctx, store, self.path.at if self.path is not None else None) as admin:
             found = await admin.list_entities(self.path.parts if self.path is not None else ())
-        return listing(self.columns, [(e.name, e.is_leaf) for e in found])
+        fits = _pattern(self.like).fullmatch if self.like is not None else bool
+        return listing(self.columns, [(e.name, e.is_leaf) for e in found if fits(e.name)])
+
+
+def _pattern(like: str) -> re.Pattern[str]:
+    """A pattern of LIKE, with a backslash before what stands for itself."""
+    parts = re.findall(r"\\.|.", like, re.S)
+    words = {"%": ".*", "_": "."}
+    return re.compile("".join(words.get(p) or re.escape(p.removeprefix("\\") or p) for p in parts), re.S)
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeEntity(Statement):
     """DESCRIBE ENTITY entity_path [IN STORE store_name];
 
-    One row about a topic: its partitions, replicas and configuration (JSON).
+    One row about a topic: its partitions, replicas and configuration (JSON), the first and the next offset of each
+    partition (JSON), how many offsets lie between them, and the newest schemas of its subjects in the store's registry.
     """
 
     words: ClassVar = ("DESCRIBE", "ENTITY")
     columns: ClassVar = (
         Column("Name"), Column("Is Leaf", types.BOOLEAN), Column("Partitions", types.INTEGER),
         Column("Replicas", types.INTEGER), Column("Key Descriptor"), Column("Value Descriptor"), Column("Configs"),
+        Column("Offsets"), Column("Records", types.BIGINT), Column("Key Schema"), Column("Value Schema"),
     )  # fmt: skip
 
     path: QName
@@ -221,119 +229,23 @@ class DescribeEntity(Statement):
         store = places.store(ctx, self.store)
         places.store_type(store).require(Can.DESCRIBE, self.path.at)
         async with places.open_store(ctx, store, self.path.at) as admin:
-            e = await admin.describe(_entity(self.path))
-        return listing(self.columns, [(e.name, True, e.partitions, e.replicas, None, None, json_text(e.configs))])
+            e = await admin.describe(places.entity(self.path))
+            held = await admin.extents(e.name)
+        offsets = {str(x.partition): {"first": x.first, "next": x.next} for x in held}
+        count = sum(x.next - x.first for x in held)
+        key, value = [await self._schema(ctx, store, f"{e.name}-{side}") for side in ("key", "value")]
+        row = (e.name, True, e.partitions, e.replicas, None, None, json_text(e.configs), json_text(offsets), count,
+               key, value)  # fmt: skip
+        return listing(self.columns, [row])
 
-
-@dataclass(frozen=True, slots=True)
-class PrintEntity(Statement):
-    """PRINT ENTITY entity_path [IN STORE store_name] [WITH ('from_beginning')] [LIMIT count];
-
-    Show raw records as they arrive, key and value, until LIMIT, cancel, or the client goes away. It begins with
-    records written after the statement, or with the first one. Bytes that are not text are shown as ``\\x…``.
-    LIMIT is an addition of ours.
-    """
-
-    words: ClassVar = ("PRINT", "ENTITY")
-    columns: ClassVar = (Column("Key"), Column("Value"))
-
-    path: QName
-    store: Name | None
-    from_beginning: bool
-    limit: int | None
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
-        given = c.properties() if c.accept("WITH") else {}
-        limit = c.integer() if c.accept("LIMIT") else None
-        c.end()
-        for g in given.values():
-            if g.name.lower() != "from_beginning":
-                raise InvalidOption(
-                    what=f'unknown parameter "{g.name}" for PRINT ENTITY', at=g.at, hint="Known: 'from_beginning'."
-                )
-        from_beginning = "from_beginning" in given and given["from_beginning"].value == "true"
-        return cls(path, store, from_beginning, limit)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
-
-    async def execute(self, ctx: Context) -> Result:
-        store = places.store(ctx, self.store)
-        places.store_type(store).require(Can.PRINT, self.path.at)
-        # Asked here, so that a missing topic is an error of the statement and not of its first row.
-        async with places.open_store(ctx, store, self.path.at) as admin:
-            await admin.describe(_entity(self.path))
-        return Result(ROWS, self.columns, self._records(ctx, store))
-
-    async def _records(self, ctx: Context, store: StoreRecord) -> AsyncIterator[TextRow]:
-        left = self.limit
-        if left == 0:
-            return
-        async with (
-            places.open_store(ctx, store, self.path.at) as admin,
-            aclosing(admin.read(_entity(self.path), self.from_beginning)) as records,  # type: ignore[type-var]
-        ):
-            async for record in records:
-                yield [_text(record.key), _text(record.value)]
-                left = left - 1 if left is not None else None
-                if left == 0:
-                    return
-
-
-@dataclass(frozen=True, slots=True)
-class InsertIntoEntity(Statement):
-    """INSERT INTO ENTITY entity_name [IN STORE store_name] VALUE('json document');
-
-    Write one record, as it is given, without a key. For trying things out.
-    """
-
-    words: ClassVar = ("INSERT", "INTO", "ENTITY")
-    tag: ClassVar = "INSERT 0 1"
-
-    path: QName
-    store: Name | None
-    document: str
-    document_at: int
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
-        c.expect("VALUE", "(")
-        at = c.at
-        document = c.string()
-        c.expect(")")
-        if c.peek("WITH"):
-            raise NotYet(what="WITH in INSERT INTO ENTITY", at=c.at)
-        c.end()
-        return cls(path, store, document, at)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
-
-    async def execute(self, ctx: Context) -> Result:
-        store = places.store(ctx, self.store)
-        places.store_type(store).require(Can.INSERT, self.path.at)
+    async def _schema(self, ctx: Context, store: StoreRecord, subject: str) -> str | None:
+        """The newest schema of a subject; a registry that is away is told in a notice."""
+        if "schema_registry.name" not in store.options:
+            return None
         try:
-            json.loads(self.document)
-        except json.JSONDecodeError as e:
-            raise InvalidText(type="json", at=self.document_at, detail=f"{e.msg} at character {e.pos + 1}.") from None
-        async with places.open_store(ctx, store, self.path.at) as admin:
-            await admin.insert(_entity(self.path), self.document.encode())
-        return Result(self.tag)
-
-
-def _text(data: bytes | None) -> str | None:
-    """Bytes as text; what PostgreSQL's text cannot hold is shown as its bytea form."""
-    if data is None:
-        return None
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return "\\x" + data.hex()
-    return "\\x" + data.hex() if "\x00" in text else text
+            async with registered.connected(ctx, store) as registry:
+                found = await registry.latest(subject)
+        except RegistryUnreachable as e:
+            ctx.notice(e.text)
+            return None
+        return None if found is None else json_text({"id": found.id, "type": found.kind, "schema": found.text})

@@ -48,6 +48,11 @@ def store(ctx: Context, name: Name | None) -> StoreRecord:
     return found
 
 
+def entity(path: QName) -> str:
+    """An entity's name in its store."""
+    return ".".join(path.parts)
+
+
 def store_type(record: StoreRecord) -> StoreType:
     return stores.find(record.type)
 

@@ -71,7 +71,7 @@ async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
 
 async def _registered(ctx: Context, d: Declared, side: str, columns: Sequence[tuple[str, Type]]) -> Schema:
     of = subject(d, side)
-    async with _open(ctx, d.store) as registry:
+    async with connected(ctx, d.store) as registry:
         old = await registry.latest(of)
         text = avro.schema_of(columns, _record_name(of), _schema(old) if old is not None else None)
         return Schema(await registry.register(of, text), text)
@@ -90,23 +90,24 @@ def _record_name(of: str) -> str:
 
 async def _latest(ctx: Context, d: Declared, side: str) -> Registered | None:
     check(d)
-    async with _open(ctx, d.store) as registry:
+    async with connected(ctx, d.store) as registry:
         return await registry.latest(subject(d, side))
 
 
 def _schema(found: Registered) -> object:
     if found.kind != "AVRO":
         raise UnusableSchema(why=f"it is {found.kind}, not AVRO")
-    return avro.parsed(found.text, [r.text for r in _flat(found.refers)])
+    return avro.parsed(found.text, [r.text for r in flat(found.refers)])
 
 
-def _flat(found: Sequence[Registered]) -> list[Registered]:
+def flat(found: Sequence[Registered]) -> list[Registered]:
     """Schemas that others refer to first."""
-    return [r for one in found for r in (*_flat(one.refers), one)]
+    return [r for one in found for r in (*flat(one.refers), one)]
 
 
 @asynccontextmanager
-async def _open(ctx: Context, store: StoreRecord) -> AsyncIterator[Registry]:
+async def connected(ctx: Context, store: StoreRecord) -> AsyncIterator[Registry]:
+    """The registry of a store that has one."""
     name = store.options["schema_registry.name"]
     record = places.find(ctx, "schema_registry", name)
     if record is None:

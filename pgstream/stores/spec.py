@@ -237,13 +237,37 @@ class EntityInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """What a partition holds: the first record's offset, and the next one's."""
+
+    partition: int
+    first: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """One raw record of PRINT ENTITY or a sample. ``position`` is text for a person: ``partition:offset``."""
+    """One raw record of PRINT ENTITY or a sample. ``position`` is text for a person: ``partition:offset``.
+
+    ``headers`` are names and values in the record's order; a name may come twice.
+    """
 
     key: bytes | None
     value: bytes | None
     timestamp_ms: int | None
     position: str
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to be written. What is None is the system's choice; a value of None is a tombstone."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
 
 
 class Admin(Protocol):
@@ -261,6 +285,9 @@ class Admin(Protocol):
     async def describe(self, entity: str) -> EntityInfo:
         """Raise UndefinedEntity when it is not there."""
 
+    async def extents(self, entity: str) -> list[Extent]:
+        """What each partition of an entity holds now, by number. Raise UndefinedEntity."""
+
     async def create(self, entity: str, options: Mapping[str, str]) -> None:
         """Create a topic or table. Raise DuplicateObject when it is there."""
 
@@ -272,7 +299,7 @@ class Admin(Protocol):
     def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
         """Records as they come, for ever; ends when the iterator is closed."""
 
-    async def insert(self, entity: str, value: bytes, key: bytes | None = None) -> None: ...
+    async def insert(self, entity: str, record: NewRecord) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -34,7 +34,8 @@ from pgstream.errors import (
     UndefinedEntity,
 )
 from pgstream.stores.kafka.client import librdkafka
-from pgstream.stores.spec import EntityInfo, EntityRow, Record
+from pgstream.stores.kafka.topics import extents, meant
+from pgstream.stores.spec import EntityInfo, EntityRow, Extent, NewRecord, Record
 
 T = TypeVar("T")
 PATIENCE_S = 8.0
@@ -71,7 +72,7 @@ def translate(error: KafkaError, store: str, entity: str = "") -> PgStreamError:
     if code in _DENIED:
         return InsufficientPrivilege(kind="entity", name=f'"{entity}"', detail=f"The broker said: {why}.")
     if code in _REFUSED:
-        return InvalidOption(what=f'store "{store}" refused entity "{entity}": {why}')
+        return InvalidOption(what=f'store "{store}" refused entity "{entity}": {why}', hint=meant(why))
     no_tls = "PLAINTEXT broker listener" in why
     hint = "A broker without TLS needs 'tls.disabled' = TRUE in CREATE STORE." if no_tls else None
     return StoreUnreachable(name=store, why=why, hint=hint)
@@ -100,6 +101,11 @@ class KafkaAdmin:
     async def describe(self, entity: str) -> EntityInfo:
         return await self._call(lambda: self._describe(entity), entity)
 
+    async def extents(self, entity: str) -> list[Extent]:
+        return await self._call(
+            lambda: extents(self._admin(), entity, self._topic(entity).partitions, PATIENCE_S), entity
+        )
+
     async def create(self, entity: str, options: Mapping[str, str]) -> None:
         await self._call(lambda: self._create(entity, options), entity)
 
@@ -109,8 +115,8 @@ class KafkaAdmin:
     async def drop(self, entity: str) -> None:
         await self._call(lambda: self._drop(entity), entity)
 
-    async def insert(self, entity: str, value: bytes, key: bytes | None = None) -> None:
-        await self._call(lambda: self._insert(entity, value, key), entity)
+    async def insert(self, entity: str, record: NewRecord) -> None:
+        await self._call(lambda: self._insert(entity, record), entity)
 
     async def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
         # The consumer lives on the one thread: closing it waits its turn behind the poll that is running.
@@ -167,10 +173,14 @@ class KafkaAdmin:
         m = _REPORT.match(telling[0].str())
         return f"broker {m['broker']}: {_sentence(m['why'])}" if m else f"broker {self._brokers}: {telling[0].str()}"
 
-    def _describe(self, entity: str) -> EntityInfo:
+    def _topic(self, entity: str) -> Any:
         topic = self._topics().get(entity)
         if topic is None or (topic.error is not None and topic.error.code() in _MISSING):
             raise UndefinedEntity(name=entity, store=self.name)
+        return topic
+
+    def _describe(self, entity: str) -> EntityInfo:
+        topic = self._topic(entity)
         resource = ConfigResource(ResourceType.TOPIC, entity)
         found = self._admin().describe_configs([resource], request_timeout=PATIENCE_S)[resource].result()
         configs = {n: c.value for n, c in sorted(found.items()) if c.value is not None and not c.is_sensitive}
@@ -221,12 +231,23 @@ class KafkaAdmin:
         while not seen() and time.monotonic() < end:
             time.sleep(0.02)
 
-    def _insert(self, entity: str, value: bytes, key: bytes | None) -> None:
-        if entity not in self._topics():
-            raise UndefinedEntity(name=entity, store=self.name)
+    def _insert(self, entity: str, record: NewRecord) -> None:
+        partitions = self._topic(entity).partitions
+        if record.partition is not None and record.partition not in partitions:
+            raise InvalidOption(what=f'entity "{entity}" has no partition {record.partition}')
         failed: list[KafkaError] = []
-        producer = Producer({**self._settings, "acks": "all", "message.timeout.ms": int(PATIENCE_S * 1000) - 500})
-        producer.produce(entity, value, key, on_delivery=lambda e, _: failed.append(e) if e is not None else None)
+        # Keys go where other clients' would: the reader of a partitioned topic counts on it.
+        settings = {"acks": "all", "partitioner": "murmur2_random", "message.timeout.ms": int(PATIENCE_S * 1000) - 500}
+        producer = Producer({**self._settings, **settings})
+        given = {"partition": record.partition, "timestamp": record.timestamp_ms}
+        producer.produce(
+            entity,
+            record.value,
+            record.key,
+            on_delivery=lambda e, _: failed.append(e) if e is not None else None,
+            headers=list(record.headers),
+            **{k: v for k, v in given.items() if v is not None},
+        )
         left = producer.flush(PATIENCE_S)
         if failed:
             raise KafkaException(failed[0])
@@ -234,17 +255,12 @@ class KafkaAdmin:
             raise StoreUnreachable(name=self.name, why=f"broker {self._brokers} did not take the record in time")
 
     def _open_reader(self, entity: str, from_beginning: bool) -> Any:
-        topic = self._topics().get(entity)
-        if topic is None:
-            raise UndefinedEntity(name=entity, store=self.name)
+        numbers = self._topic(entity).partitions
         settings = {"group.id": "pgstream-print", "enable.auto.commit": False, "isolation.level": "read_committed"}
         consumer = Consumer({**self._settings, **settings, "allow.auto.create.topics": False})
-        starts = []
-        for number in topic.partitions:
-            # Positions are settled now: what is written after the statement began is shown.
-            low, high = consumer.get_watermark_offsets(TopicPartition(entity, number), timeout=PATIENCE_S)
-            starts.append(TopicPartition(entity, number, low if from_beginning else high))
-        consumer.assign(starts)
+        # Positions are settled now: what is written after the statement began is shown.
+        held = extents(self._admin(), entity, numbers, PATIENCE_S)
+        consumer.assign([TopicPartition(entity, e.partition, e.first if from_beginning else e.next) for e in held])
         return consumer
 
 
@@ -255,6 +271,7 @@ def _record(message: Message) -> Record:
         value=message.value(),
         timestamp_ms=stamp if kind else None,
         position=f"{message.partition()}:{message.offset()}",
+        headers=message.headers() or (),
     )
 
 

@@ -198,6 +198,28 @@ def test_columns_come_from_the_registry(db: psycopg.Connection[Any], foreign: Fo
                    (3, "NEW", "0.75", 3, "s3", None, "ann", 3)]  # fmt: skip
 
 
+def test_single_records_are_written_and_shown(db: psycopg.Connection[Any], foreign: Foreign, kafka: Kafka) -> None:
+    kafka.topic("av_single", 1)
+    foreign.produce("av_single", ORDER, [({"id": 1}, order(1, who="ann"))])
+    insert = "INSERT INTO ENTITY av_single VALUE('{}') WITH ('key' = '{}')"
+    given = """{"id": 2, "state": "PAID", "price": 0.5, "at": "2026-01-01T00:00:02Z", "note": "it", "lines": []}"""
+    db.execute(insert.format(given, '{"id": 2}').encode())
+    assert foreign.consume("av_single", 2)[1] == (
+        {"id": 2}, order(2, state="PAID", note="it", lines=[]),
+    )  # fmt: skip
+    shown = rows(db, "PRINT ENTITY av_single WITH ('from_beginning') LIMIT 2")
+    assert [(r[0], json.loads(r[1])["who"], json.loads(r[1])["price"], r[3]) for r in shown] == [
+        ('{"id": 1}', "ann", 0.25, "0:0"), ('{"id": 2}', None, 0.5, "0:1"),
+    ]  # fmt: skip
+    with pytest.raises(psycopg.Error) as wrong:
+        db.execute(insert.format(given.replace("0.5", "0.555"), '{"id": 2}').encode())
+    assert wrong.value.sqlstate == "22P02"
+    assert 'field "price" must be decimal(9, 2), found the number 0.555' in str(wrong.value.diag.message_detail)
+    described = rows(db, "DESCRIBE ENTITY av_single")[0]
+    assert described[7:9] == ('{"0": {"first": 0, "next": 2}}', 2)
+    assert [json.loads(d)["type"] for d in described[9:]] == ["AVRO", "AVRO"]
+
+
 def test_schemas_evolve_while_a_query_runs(db: psycopg.Connection[Any], foreign: Foreign, kafka: Kafka) -> None:
     def schema(*fields: Any) -> Any:
         return {"type": "record", "name": "m", "fields": list(fields)}

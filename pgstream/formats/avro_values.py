@@ -1,0 +1,265 @@
+"""Avro values as JSON that a person reads or writes: PRINT ENTITY and INSERT INTO ENTITY.
+
+Owns: a value's bytes as JSON text, and JSON fitted to a schema, with the field that does not fit.
+Must not know: registries, the wire format, statements. The hot path is the kernel's (``spark/kernel/formats``).
+Start reading at ``shown`` and ``written``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import decimal
+import io
+import json
+import math
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+
+from pgstream.errors import UnusableSchema
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
+_RANGES = {"int": 2**31, "long": 2**63}
+_SPECIAL = ("NaN", "Infinity", "-Infinity")
+
+
+class Unfit(ValueError):
+    """A JSON value that a schema does not take, or bytes that are no value of it; the text is for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A schema as the library wants it, with the named types in it."""
+
+    body: Any
+    names: dict[str, Any] = field(default_factory=dict)
+
+
+def readable(text: str, refers: Sequence[str] = ()) -> Readable:
+    """A schema after those that it refers to. UnusableSchema when it is none."""
+    names: dict[str, Any] = {}
+    try:
+        for other in refers:
+            fastavro.parse_schema(json.loads(other), names)
+        return Readable(fastavro.parse_schema(json.loads(text), names), names)
+    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as e:
+        raise UnusableSchema(why=str(e) or type(e).__name__) from None
+
+
+def shown(data: bytes, schema: Readable) -> str:
+    """A value as JSON text: bytes as base64, times in SQL's layout. Unfit for what is no value of the schema."""
+    source = io.BytesIO(data)
+    try:
+        value = fastavro.schemaless_reader(source, schema.body)
+    except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, decimal.DecimalException) as e:
+        raise Unfit(str(e) or type(e).__name__) from None
+    if source.read(1):
+        raise Unfit("bytes after the end of the value")
+    return _text(value)
+
+
+def written(value: Any, schema: Readable) -> bytes:
+    """The bytes of a value of JSON (read with ``parse_float=Decimal``). Unfit, naming the field, if it does not fit."""
+    fitted = _fit(value, schema.body, schema.names, "")
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema.body, fitted)
+    return out.getvalue()
+
+
+def _text(value: Any) -> str:
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {_text(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_text, value)) + "]"
+        case bytes():
+            return f'"{base64.b64encode(value).decode()}"'
+        case Decimal():
+            return format(value, "f")
+        case float() if not math.isfinite(value):
+            return json.dumps(json.dumps(value))
+        case dt.datetime():
+            text = value.replace(tzinfo=None).isoformat(" ")
+            return f'"{text}{"Z" if value.tzinfo is not None else ""}"'
+        case dt.date() | dt.time() | uuid.UUID():
+            return f'"{value}"'
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _fit(value: Any, schema: Any, names: Mapping[str, Any], path: str) -> Any:
+    """``value`` as the library writes it. Logical types are brought to what lies below them."""
+    if isinstance(schema, str) and schema in names:
+        schema = names[schema]
+    if isinstance(schema, list):
+        return _union(value, schema, names, path)
+    s: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {"type": schema}
+    word = s["type"]
+    if isinstance(word, (Mapping, list)):
+        return _fit(value, word, names, path)
+    match word:
+        case "record" | "error" if isinstance(value, dict):
+            return _record(value, s, names, path)
+        case "array" if isinstance(value, list):
+            return [_fit(v, s["items"], names, f"{path}[{i}]") for i, v in enumerate(value)]
+        case "map" if isinstance(value, dict):
+            return {k: _fit(v, s["values"], names, f"{path}.{k}".lstrip(".")) for k, v in value.items()}
+        case "enum" if value in s["symbols"]:
+            return value
+    found = _scalar(value, word, s)
+    if found is _NO:
+        raise Unfit(f"{_place(path)} must be {_name(s)}, found {_found(value)}")
+    return found
+
+
+_NO = object()
+
+
+def _scalar(value: Any, word: str, s: Mapping[str, Any]) -> Any:
+    logical = str(s.get("logicalType", ""))
+    number = isinstance(value, (int, Decimal)) and not isinstance(value, bool)
+    match word:
+        case "null" if value is None:
+            return None
+        case "boolean" if isinstance(value, bool):
+            return value
+        case "int" | "long":
+            ticks = _ticks(value, logical) if isinstance(value, str) else value if number else None
+            if isinstance(ticks, int) and -_RANGES[word] <= ticks < _RANGES[word]:
+                return ticks
+        case "float" | "double" if number or value in _SPECIAL:
+            return float(value)
+        case "string" if isinstance(value, str):
+            return value
+        case "bytes" | "fixed" if logical == "decimal":
+            return _decimal(value, s) if number else _NO
+        case "bytes" | "fixed" if isinstance(value, str):
+            data = _base64(value)
+            if data is not None and len(data) == s.get("size", len(data)):
+                return data
+    return _NO
+
+
+def _record(value: dict[str, Any], s: Mapping[str, Any], names: Mapping[str, Any], path: str) -> dict[str, Any]:
+    fields = {f["name"]: f for f in s["fields"]}
+    for name in value:
+        if name not in fields:
+            raise Unfit(f'the schema has no field "{_below(path, name)}"')
+    out: dict[str, Any] = {}
+    for name, f in fields.items():
+        if name in value:
+            out[name] = _fit(value[name], f["type"], names, _below(path, name))
+        elif "default" in f:
+            continue
+        elif isinstance(f["type"], list) and "null" in f["type"]:
+            out[name] = None
+        else:
+            raise Unfit(f'field "{_below(path, name)}" is missing, and the schema has no default for it')
+    return out
+
+
+def _union(value: Any, branches: Sequence[Any], names: Mapping[str, Any], path: str) -> Any:
+    """The first branch that takes the value; with a branch's name around it (``{"long": 1}``), that one."""
+    others = [b for b in branches if b != "null"]
+    if value is None and len(others) < len(branches):
+        return None
+    if isinstance(value, dict) and len(value) == 1:
+        for b in others:
+            if _branch(b).lower() == next(iter(value)).lower():
+                return _said(b, _fit(next(iter(value.values())), b, names, path))
+    failures = []
+    for b in others:
+        try:
+            return _said(b, _fit(value, b, names, path))
+        except Unfit as e:
+            failures.append(e)
+    if len(failures) == 1:
+        raise failures[0]
+    raise Unfit(f"{_place(path)} must be {' or '.join(map(_name, branches))}, found {_found(value)}")
+
+
+def _branch(schema: Any) -> str:
+    """A branch's name without its namespace."""
+    s = schema if isinstance(schema, Mapping) else {"type": schema}
+    return str(s.get("name") or s["type"]).rpartition(".")[2]
+
+
+def _said(branch: Any, value: Any) -> Any:
+    """A union's value with its branch, where the library takes one: the name of a record or of a plain type."""
+    if isinstance(branch, str):
+        return (branch, value)
+    return (branch["name"], value) if branch["type"] in ("record", "error") else value
+
+
+def _ticks(text: str, logical: str) -> int | None:
+    """A date or time in text as the count that its logical type is; None when it is none."""
+    try:
+        if logical == "date":
+            return (dt.date.fromisoformat(text) - _EPOCH.date()).days
+        kind, _, unit = logical.rpartition("-")
+        if unit not in _UNITS:
+            return None
+        whole = dt.datetime.fromisoformat(f"1970-01-01 {text}" if kind == "time" else text)
+    except ValueError:
+        return None
+    if kind.startswith(("local", "time")) and not kind.startswith("timestamp") and whole.tzinfo is not None:
+        return None
+    since = (whole if whole.tzinfo is not None else whole.replace(tzinfo=dt.UTC)) - _EPOCH
+    return since // dt.timedelta(microseconds=1) * _UNITS[unit] // 1_000_000
+
+
+def _decimal(value: Any, s: Mapping[str, Any]) -> Any:
+    wide = Decimal(value)
+    with decimal.localcontext(prec=200):
+        scaled = wide.scaleb(s.get("scale", 0))
+        fits = scaled == scaled.to_integral_value() and abs(int(scaled)) < 10 ** s["precision"]
+    return wide if fits else _NO
+
+
+def _base64(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _place(path: str) -> str:
+    return f'field "{path}"' if path else "it"
+
+
+def _name(schema: Any) -> str:
+    """A schema as a person calls it: its name, or its type with what it means."""
+    if isinstance(schema, str):
+        return schema
+    if isinstance(schema, list):
+        return " or ".join(map(_name, schema))
+    if schema.get("logicalType") == "decimal":
+        return f"decimal({schema['precision']}, {schema.get('scale', 0)})"
+    if schema["type"] == "enum":
+        return f"one of {', '.join(schema['symbols'])}"
+    return str(schema.get("name") or schema.get("logicalType") or schema["type"])
+
+
+def _found(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | Decimal():
+            return f"the number {value}"
+        case str():
+            return f'the string "{value if len(value) <= 40 else value[:40] + "…"}"'
+        case list():
+            return "an array"
+    return "an object"
