@@ -12,6 +12,7 @@ sentences.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 CATALOGUE: dict[str, type[PgStreamError]] = {}
@@ -254,7 +255,32 @@ class DependentsExist(
     message='cannot drop {kind} "{name}" because other objects depend on it',
     hint="Drop the dependent objects first; TERMINATE QUERY ends a query.",
 ):
-    """A DROP is refused because something depends on the object; detail lists what."""
+    """A DROP is refused because something depends on the object; detail lists what.
+
+    ``users``: the objects of the catalogue that do, of kind and name; what of them a role may not see is not named to
+    it (``naming``). ``says`` stands before them, ``bare`` leaves their kinds out.
+    """
+
+    def __init__(
+        self,
+        *,
+        users: Sequence[tuple[str, str]] = (),
+        says: str = "Used by:",
+        bare: bool = False,
+        detail: str | None = None,
+        **given: Any,
+    ) -> None:
+        super().__init__(detail=detail, **given)
+        self.users, self._says, self._bare = tuple(users), says, bare
+        if users:
+            self.naming(users)
+
+    def naming(self, users: Sequence[tuple[str, str]], most: int = 10) -> None:
+        """Say these in the detail, and of the others how many there are."""
+        shown = [name if self._bare else f"{kind} {name}" for kind, name in users[:most]]
+        more = len(self.users) - len(shown)
+        listed = ", ".join(shown) + (f" and {more} more" if more else "") if shown else "none that the role sees"
+        self.detail = f"{self._says} {listed}."
 
 
 # Class 34 — Invalid Cursor Name

@@ -65,8 +65,9 @@ class Authority:
             raise ReservedName(kind="role", name=name, at=at, hint="Built-in roles stay.")
         async with self._change() as change:
             await inventory.find(change.session, key(name), at)
-            if used := await _uses(change.session, name):
-                raise DependentsExist(kind="role", name=name, detail=used, at=at, hint=_HANDOVER)
+            says, users = await _uses(change.session, name)
+            if users:
+                raise DependentsExist(kind="role", name=name, users=users, says=says, at=at, hint=_HANDOVER)
             found = select(models.GrantRow.kind, models.GrantRow.name).where(models.GrantRow.role == name)
             held = {(kind, object) for kind, object in await change.session.execute(found)}
             await change.session.execute(delete(models.GrantRow).where(models.GrantRow.role == name))
@@ -208,20 +209,20 @@ async def settle_tokens(session: AsyncSession) -> None:
             await postgres.revoke_role(session, token.role, name, is_user=True)
 
 
-async def _uses(session: AsyncSession, role: str) -> str | None:
-    """Why a role cannot go yet."""
+async def _uses(session: AsyncSession, role: str) -> tuple[str, list[tuple[str, str]]]:
+    """Why a role cannot go yet: what is said of the objects, and these."""
     owned = [
-        f"{row.kind if isinstance(row, models.ObjectRow) else kind} {_label(row)}"
+        (row.kind if isinstance(row, models.ObjectRow) else kind, _label(row))
         for kind, model in {**_OWNING, "": models.ObjectRow}.items()
         for row in await session.scalars(select(model).where(model.owner == role).limit(5))  # type: ignore[attr-defined]
     ]
     if owned:
-        return f"It owns {', '.join(owned)}."
+        return "It owns", owned
     if named := await policies.uses(session, role):
-        return f"It is named by {', '.join(named)}."
+        return "It is named by", named
     m = models.MembershipRow
-    held = list(await session.scalars(select(m.role).where(m.member == role, ~m.is_user)))
-    return f"It has been granted {', '.join(sorted(held))}." if held else None
+    held = await session.scalars(select(m.role).where(m.member == role, ~m.is_user))
+    return "It has been granted", [("role", name) for name in sorted(held)]
 
 
 def _label(row: object) -> str:

@@ -5,7 +5,9 @@ Owns: their rows, their reserved names, and when they may go. Must not know: the
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, select
+from collections.abc import Sequence
+
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog import models, rows
@@ -76,24 +78,25 @@ async def create_schema(
     return rows.schema(row)
 
 
-async def _relations_in(session: AsyncSession, database: str, schema: str | None = None) -> str | None:
-    """A sentence on what is inside; None when nothing is."""
+async def _relations_in(session: AsyncSession, database: str, schema: str | None = None) -> list[tuple[str, str]]:
+    """What is inside."""
     of = models.RelationRow.database == database
     if schema is not None:
         of &= models.RelationRow.schema == schema
-    count = await session.scalar(select(func.count()).select_from(models.RelationRow).where(of))
-    if not count:
-        return None
-    some = await session.scalars(select(models.RelationRow).where(of).order_by(models.RelationRow.name).limit(5))
-    names = ", ".join(str(rows.relation(r).full) for r in some)
-    return f"It holds {count} relation{'s' if count > 1 else ''}: {names}{', …' if count > 5 else ''}."
+    found = await session.scalars(select(models.RelationRow).where(of).order_by(models.RelationRow.name))
+    return [("relation", str(rows.relation(r).full)) for r in found]
+
+
+def says(inside: Sequence[object]) -> str:
+    """What a refused DROP says before the relations."""
+    return f"It holds {len(inside)} relation{'s' if len(inside) > 1 else ''}:"
 
 
 async def drop(session: AsyncSession, name: str, at: int | None = None) -> None:
     """Refused while one of its schemas holds a relation; empty schemas go with it."""
     await find(session, name, at)
     if inside := await _relations_in(session, name):
-        raise DependentsExist(kind="database", name=name, detail=inside, at=at)
+        raise DependentsExist(kind="database", name=name, users=inside, says=says(inside), bare=True, at=at)
     gone = await session.scalars(
         delete(models.SchemaRow).where(models.SchemaRow.database == name).returning(models.SchemaRow)
     )
@@ -108,6 +111,6 @@ async def drop_schema(session: AsyncSession, database: str, name: str, at: int |
     """Refused while it holds a relation."""
     row = await find_schema(session, database, name, at)
     if inside := await _relations_in(session, database, name):
-        raise DependentsExist(kind="schema", name=name, detail=inside, at=at)
+        raise DependentsExist(kind="schema", name=name, users=inside, says=says(inside), bare=True, at=at)
     await session.delete(row)
     await session.flush()

@@ -78,8 +78,7 @@ class Inventory:
         async with self._change() as change:
             row = await find(change.session, key, at)
             if users := await _users(change.session, key):
-                listed = ", ".join(users[:10]) + (f" and {len(users) - 10} more" if len(users) > 10 else "")
-                raise DependentsExist(kind=kinds.KINDS[key[1]].called, name=key[2], detail=f"Used by: {listed}.", at=at)
+                raise DependentsExist(kind=kinds.KINDS[key[1]].called, name=key[2], users=users, at=at)
             await change.session.delete(row)
             grant = models.GrantRow
             await change.session.execute(delete(grant).where(grant.kind == key[1], grant.name == key[2]))
@@ -143,13 +142,13 @@ async def first(session: AsyncSession, organization: ObjectRecord) -> None:
 REFERENCES = (("function", "source.name", "function_source"),)
 
 
-async def _users(session: AsyncSession, key: Key) -> list[str]:
+async def _users(session: AsyncSession, key: Key) -> list[tuple[str, str]]:
     """Objects, stores and live queries that name this one."""
     out = [f async for f in _named(session, key)]
     return sorted(out)
 
 
-async def _named(session: AsyncSession, key: Key) -> AsyncIterator[str]:
+async def _named(session: AsyncSession, key: Key) -> AsyncIterator[tuple[str, str]]:
     organization, kind, name = key
     for user, option, used in REFERENCES:
         if used == kind:
@@ -160,13 +159,13 @@ async def _named(session: AsyncSession, key: Key) -> AsyncIterator[str]:
             )
             for row in rows_:
                 if row.options.get(option) == name:
-                    yield f"{kinds.KINDS[user].called} {row.name}"
+                    yield user, row.name
     if kind == "schema_registry":
         for store in await session.scalars(select(models.StoreRow)):
             if store.options.get("schema_registry.name") == name:
-                yield f"store {store.name}"
+                yield "store", store.name
     if kind == "compute_pool":
         live = await session.scalars(select(models.QueryRow).where(models.QueryRow.actual != "terminated"))
         for query in live:
             if query.pool == name:
-                yield f"query {query.id}"
+                yield "query", query.id

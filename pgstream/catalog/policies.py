@@ -119,10 +119,10 @@ def _faulty(e: psycopg.Error, at: int | None) -> PgStreamError:
     return error
 
 
-async def uses(session: AsyncSession, role: str) -> list[str]:
+async def uses(session: AsyncSession, role: str) -> list[tuple[str, str]]:
     """Policies that are for a role."""
     found = await session.scalars(select(models.PolicyRow))
-    return [f"policy {p.name}" for p in found if role in rows.policy(p).roles]
+    return [("policy", p.name) for p in found if role in rows.policy(p).roles]
 
 
 def _wanted(record: RelationRecord) -> list[str]:

@@ -70,9 +70,9 @@ async def drop(session: AsyncSession, full: FullName, at: int | None = None) -> 
         .where(models.QueryRow.actual != "terminated")
         .order_by(models.QueryRow.created_at)
     )
-    users = [f"query {id}" for id, sources, sink in live if sink == name or name in sources]
+    users = [("query", id) for id, sources, sink in live if sink == name or name in sources]
     if users:
-        raise DependentsExist(kind=record.label, name=name, detail=stores.listing(users), at=at)
+        raise DependentsExist(kind=record.label, name=name, users=users, at=at)
     await session.delete(row)
     await _drop_indexes(session, full)
     await session.flush()

@@ -81,7 +81,7 @@ async def drop(session: AsyncSession, name: str, at: int | None = None) -> None:
     """Refused while a relation lies in it or a live query uses it (for its bad records, say)."""
     row = await find(session, name, at)
     users = [
-        f"relation {rows.relation(r).full}"
+        ("relation", str(rows.relation(r).full))
         for r in await session.scalars(
             select(models.RelationRow).where(models.RelationRow.store == name).order_by(models.RelationRow.name)
         )
@@ -89,13 +89,7 @@ async def drop(session: AsyncSession, name: str, at: int | None = None) -> None:
     live = await session.execute(
         select(models.QueryRow.id, models.QueryRow.stores).where(models.QueryRow.actual != "terminated")
     )
-    users += [f"query {id}" for id, stores in live if name in stores]
+    users += [("query", id) for id, stores in live if name in stores]
     if users:
-        raise DependentsExist(kind="store", name=name, detail=listing(users), at=at)
+        raise DependentsExist(kind="store", name=name, users=users, at=at)
     await session.execute(delete(models.StoreRow).where(models.StoreRow.id == row.id))
-
-
-def listing(users: list[str], most: int = 10) -> str:
-    """``Used by: a, b and 3 more.``"""
-    shown = ", ".join(users[:most])
-    return f"Used by: {shown} and {len(users) - most} more." if len(users) > most else f"Used by: {shown}."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pgstream.catalog.authors import working
+from pgstream.errors import DependentsExist
 from pgstream.statements import access
 from pgstream.statements.base import Column, Context, Result, Statement
 
@@ -28,7 +29,11 @@ class Here:
         await access.check(context, statement)
         session = context.session
         with working(context.catalog.snapshot.access.user_of(session.user), session.role):
-            return await statement.execute(context)
+            try:
+                return await statement.execute(context)
+            except DependentsExist as e:
+                await access.name_only_seen(context, e)
+                raise
 
     async def describe(self, text: str, statement: Statement, context: Context) -> tuple[Column, ...]:
         await access.check(context, statement)

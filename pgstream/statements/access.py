@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pgstream.catalog import kinds
 from pgstream.catalog.privileges import ADMIN, MEMBERS, OWNERSHIP
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, SchemaRecord, Snapshot
-from pgstream.errors import InsufficientPrivilege, NoCurrentStore, UndefinedQuery
-from pgstream.names import Name, QName
+from pgstream.errors import DependentsExist, InsufficientPrivilege, NoCurrentStore, UndefinedQuery
+from pgstream.names import FullName, Name, QName
 from pgstream.properties import Options
 from pgstream.sql.select import Select, names
 
@@ -145,6 +145,21 @@ async def find(ctx: Context, kind: str, name: QName | Name | None, everything: b
     if not everything and not snapshot.access.sees(ctx.session.role, "query", query.id, query.owner):
         return None
     return Target("query", query.id, query.owner, query.id)
+
+
+async def name_only_seen(ctx: Context, e: DependentsExist) -> None:
+    """Of what stands in the way of a DROP, say what the role sees."""
+    if not e.users:
+        return
+    # Who may grant itself any role may know what one owns.
+    everything = e.values["kind"] == "role" and ctx.catalog.snapshot.access.manages(ctx.session.role, MEMBERS)
+    seen = []
+    for kind, name in e.users:
+        named = QName(FullName.parse(name)) if kind in ("relation", "schema") else Name(name)
+        # A policy has no privileges, and only its own name is said.
+        if kind == "policy" or await find(ctx, kind, named, everything=everything) is not None:
+            seen.append((kind, name))
+    e.naming(seen)
 
 
 def _find(snapshot: Snapshot, session: Session, kind: str, name: QName | Name | None) -> Target | None:

@@ -154,7 +154,7 @@ class DropComputePool(Drop):
                 kind="compute pool",
                 name=self.label,
                 at=self.name.at,
-                detail=f"Used by: {', '.join(f'query {id}' for id in queries[:10])}.",
+                users=[("query", id) for id in queries],
                 hint="TERMINATE the queries, or RESTART them in another pool.",
             )
         await ctx.catalog.inventory.drop(record.key, at=self.name.at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 
+from pgstream.catalog.databases import says
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import DependentsExist
 from pgstream.names import quote_literal
@@ -44,7 +45,7 @@ END $pgstream$"""
 async def empty(ctx: Context, name: str, *, cascade: bool, at: int | None) -> None:
     """Have the session's role drop what PostgreSQL has in a schema. Errors: DependentsExist, PostgreSQL's."""
     if holds := _relations(ctx.catalog.snapshot, ctx.session.database, name):
-        raise DependentsExist(kind="schema", name=name, detail=holds, at=at)
+        raise DependentsExist(kind="schema", name=name, users=holds, says=says(holds), bare=True, at=at)
     given = {"name": quote_literal(name)}
     if cascade:
         going = json.loads(await ctx.postgres(_CASCADES.format(**given)) or "[]")
@@ -62,7 +63,7 @@ def _tell(ctx: Context, going: list[str]) -> None:
         ctx.notice(f"drop cascades to {len(going)} other objects", detail="\n".join(going))
 
 
-def _relations(snapshot: Snapshot, database: str, schema: str) -> str | None:
+def _relations(snapshot: Snapshot, database: str, schema: str) -> list[tuple[str, str]]:
     full = (r.full for r in snapshot.relations.values())
     found = sorted(str(name) for name in full if (name.database, name.schema) == (database, schema))
-    return f"It holds {', '.join(found[:5])}{', …' if len(found) > 5 else ''}." if found else None
+    return [("relation", name) for name in found]

@@ -142,7 +142,9 @@ class DropEntity(Statement):
                 kind="entity",
                 name=entity,
                 at=self.path.at,
-                detail=f"Relations defined on it: {', '.join(users)}.",
+                users=[("relation", name) for name in users],
+                says="Relations defined on it:",
+                bare=True,
                 hint="Drop the relations first.",
             )
         async with places.open_store(ctx, store, self.path.at) as admin:

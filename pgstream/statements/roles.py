@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog import kinds
-from pgstream.catalog.privileges import BUILT_IN, OWNERSHIP, PUBLIC, Membership
+from pgstream.catalog.privileges import BUILT_IN, MEMBERS, OWNERSHIP, PUBLIC, Membership
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
 from pgstream.errors import InsufficientPrivilege, NameTooLong, ReservedName
 from pgstream.names import Name
@@ -137,7 +137,9 @@ class DropRole(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         name = self.name.text
-        if (DEFAULT_ORGANIZATION, "role", name) not in ctx.catalog.snapshot.objects:
+        # What the role does not see was not asked about: to it there is nothing to drop.
+        everything = ctx.catalog.snapshot.access.manages(ctx.session.role, MEMBERS)
+        if await access.find(ctx, "role", self.name, everything=everything) is None:
             return missing(ctx, self.tag, "role", name, [name])
         await ctx.catalog.authority.drop_role(name, at=self.name.at)
         return done(self.tag, ddl("role", name, "DROP", [name]))

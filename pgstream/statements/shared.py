@@ -343,7 +343,7 @@ def _by_its_words(text: str, words: Words) -> bool:
         case "ALTER":
             return words[1:2] == ("USER",) or words[1:2] in {(w,) for w in _OURS_ALTERED}
         case "DROP":
-            return words[1:2] == ("FUNCTION",) or "IF" in words
+            return words[1:2] == ("FUNCTION",)
         case "GRANT" | "REVOKE":
             return words[1:2] in (("ROLE",), ("OWNERSHIP",)) or _ROLE.search(LITERAL.sub("''", text)) is not None
     return words[0] in ("CLOSE", "FETCH", "MOVE", "TRUNCATE", "UPDATE")

@@ -28,6 +28,7 @@ _NAMED = re.compile(
 _KINDS = {"TABLE": "table", "VIEW": "view", "MATERIALIZED": "materialized view", "INDEX": "index"}
 """What PostgreSQL calls what DROP does not find."""
 _ANALYZED = frozenset(("DECLARE", "DELETE", "EXPLAIN", "INSERT", "MERGE", "SELECT", "TABLE", "WITH"))
+_RUN = frozenset(("ALTER", "DROP", "GRANT", "LOCK", "REVOKE", "TRUNCATE"))
 _CROSS = "cross-database references are not implemented: "
 
 
@@ -42,9 +43,11 @@ class Unseen(Statement):
     local: ClassVar = True
     code: ClassVar[str] = "42P01"
     text: ClassVar[str]
-    at: ClassVar[int]
+    at: ClassVar[int | None]
     early: ClassVar[bool]
     """Whether PostgreSQL looks for relations when it parses such a statement, and not when it runs it."""
+    skips: ClassVar[bool]
+    """DROP … IF EXISTS."""
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -53,6 +56,9 @@ class Unseen(Statement):
         return cls()
 
     async def execute(self, ctx: Context) -> Result:
+        if self.skips:
+            ctx.notice(f"{self.text}, skipping")
+            return Result(self.tag)
         raise self._error()
 
     @classmethod
@@ -87,11 +93,19 @@ def _name(m: re.Match[str]) -> QName:
 
 def _missing(m: re.Match[str], words: tuple[str, ...], session: Session) -> type[Unseen]:
     parts, at = _name(m).parts, m.end()
-    shown = ".".join(parts[-2:])
-    early = words[0] in _ANALYZED or (words[0] == "CREATE" and not {"INDEX", "POLICY"}.intersection(words))
-    early = early and words[1:2] != ("VIEW",)
-    kind = _KINDS.get(words[1], "relation") if words[0] == "DROP" and len(words) > 1 else "relation"
-    given = {"text": f'{kind} "{shown}" does not exist', "at": at, "early": early}
+    drops = words[0] == "DROP"
+    shown = parts[-1] if drops else ".".join(parts[-2:])
+    on = words[0] == "CREATE" and bool({"INDEX", "POLICY"}.intersection(words))
+    early = words[0] in _ANALYZED or (words[0] == "CREATE" and not on and words[1:2] != ("VIEW",))
+    # PostgreSQL has no place for what it only looks for when a statement runs.
+    late = on or words[0] in _RUN or (m["word"] or "").upper() == "COPY"
+    kind = _KINDS.get(words[1], "relation") if drops and len(words) > 1 else "relation"
+    given = {
+        "text": f'{kind} "{shown}" does not exist', "at": None if late else at, "early": early,
+        "skips": drops and "IF" in words, "tag": f"DROP {kind.upper()}",
+    }  # fmt: skip
+    if kind == "index":
+        given["code"] = "42704"
     if len(parts) == 3 and parts[0] != session.database:
         given |= {"text": _CROSS + f'"{".".join(map(quote, parts))}"', "code": "0A000"}
     return type("Unseen", (Unseen,), given)

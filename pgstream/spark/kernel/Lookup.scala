@@ -40,6 +40,8 @@ case class Question(target: ViewTarget, role: String, schema: String, sql: Strin
       val s = c.createStatement()
       s.execute(s"SET ROLE $role; SET search_path = $schema; SET TimeZone = 'UTC'; SET default_transaction_read_only = on")
       s.close()
+      c.setReadOnly(true)
+      c.setAutoCommit(false)
     } catch { case e: Throwable => c.close(); throw e }
     c
   }
@@ -67,8 +69,15 @@ class Lookup(question: Question, width: Int, right: StructType, left: Boolean) e
       }
     }
 
-  /** The answers by the arguments that they are for. */
-  private def read(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] = {
+  /**
+   * The answers by the arguments that they are for, in a transaction that is rolled back: a function in a view that is
+   * read may change settings, the role in force among them, and what the next run is asked would be another thing.
+   */
+  private def read(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] =
+    try answers(connection, run)
+    finally connection.rollback()
+
+  private def answers(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] = {
     val out = new JMap[ByteBuffer, ArrayBuffer[Array[Byte]]]
     val keys = run.map(c => Changes.wrap(c.key)).distinct
     val s = connection.prepareStatement(question.text)

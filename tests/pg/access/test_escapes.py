@@ -1,0 +1,120 @@
+"""Escapes that a role without a privilege tries, one table a kind: what it may not see it neither drops nor learns of.
+
+``low`` sees a schema and may make objects in it; ``keeper`` owns a store. ``test_break_in.py`` and
+``test_intruders.py`` have PostgreSQL's own statements.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgstream.catalog.records import QueryRecord
+from pgstream.catalog.roles import reader
+from tests.pg.access.conftest import House
+
+pytestmark = pytest.mark.pg
+LONG = "r" * 61
+HIDING = (
+    "USE ROLE useradmin", "CREATE ROLE low", "CREATE ROLE keeper", "CREATE ROLE hidden", f"CREATE ROLE {LONG}a",
+    f"CREATE ROLE {LONG}b", "USE ROLE sysadmin", "GRANT USAGE ON DATABASE main TO ROLE low",
+    "GRANT USAGE, CREATE ON SCHEMA main.public TO ROLE low", "GRANT USAGE ON DATABASE main TO ROLE keeper",
+    "CREATE SCHEMA hidden", "CREATE DATABASE hidden", "CREATE SECRET hidden WITH ('type' = GENERIC_SECRET)",
+    "CREATE COMPUTE_POOL hidden", "CREATE SCHEMA_REGISTRY hidden WITH ('type' = CONFLUENT, 'uris' = 'http://x')",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hidden(house: House) -> None:
+    with house.connect() as c:
+        for text in HIDING:
+            c.execute(text.encode())
+    house.user("mal", "low", "keeper")
+    for name, owner in (("hidden", "sysadmin"), ("kept", "keeper")):
+        house.run(house.catalog.create_store(name, "kafka", {"uris": "127.0.0.1:1"}, frozenset(), owner))
+    house.relation("hidden", store="kept")
+    house.relation("hidden_view", "materialized_view")
+    house.relation("lows", store="hidden", owner="low")
+    house.relation("low_view", "materialized_view", owner="low")
+
+
+@pytest.fixture
+def mal(house: House) -> Iterator[psycopg.Connection[Any]]:
+    with house.connect("mal") as c:
+        c.execute("USE ROLE low")
+        yield c
+
+
+DROPS = (
+    "ROLE IF EXISTS hidden", "STORE IF EXISTS hidden", "STREAM IF EXISTS hidden", "RELATION IF EXISTS hidden",
+    "MATERIALIZED VIEW IF EXISTS hidden_view", "TABLE IF EXISTS hidden_view", "TABLE IF EXISTS public.hidden_view",
+    "VIEW IF EXISTS hidden", "TABLE public.hidden_view", "MATERIALIZED VIEW main.public.hidden_view", "TABLE hidden",
+    "RELATION IF EXISTS main.public.hidden",
+    "SCHEMA IF EXISTS hidden", "SCHEMA IF EXISTS hidden CASCADE", "DATABASE IF EXISTS hidden",
+    "DATABASE IF EXISTS hidden WITH (FORCE)", "SECRET IF EXISTS hidden", "COMPUTE_POOL IF EXISTS hidden",
+    "SCHEMA_REGISTRY IF EXISTS hidden",
+)  # fmt: skip
+
+
+def test_if_exists_drops_nothing_that_is_hidden(house: House, mal: psycopg.Connection[Any]) -> None:
+    before = house.catalog.snapshot
+    for drop in DROPS:
+        there, missing = (_said(mal, f"DROP {text}", name) for text, name in
+                          ((drop, "hidden"), (drop.replace("hidden", "absent"), "absent")))  # fmt: skip
+        assert there == missing, drop
+    now = house.catalog.snapshot
+    assert (now.objects, now.relations, now.stores, now.schemas, now.databases) == (
+        before.objects, before.relations, before.stores, before.schemas, before.databases,
+    )  # fmt: skip
+
+
+def _said(c: psycopg.Connection[Any], text: str, name: str) -> str:
+    notices: list[str] = []
+    c.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
+    try:
+        answer = str(c.execute(text.encode()).fetchall())
+    except psycopg.Error as e:
+        answer = f"{e.sqlstate} {e.diag.message_primary} {e.diag.message_detail} {e.diag.statement_position}"
+    return f"{answer} {notices}".replace(name, "NAME")
+
+
+def test_dependents_that_are_hidden_are_counted_only(house: House, mal: psycopg.Connection[Any]) -> None:
+    """The owner of a store, a stream or a role learns that something stands in the way, not what."""
+    query = QueryRecord(
+        id=str(uuid.uuid4()), name="hidden_query", version=1, kind="insert_into", sql="", owner="sysadmin", plan=b"{}",
+        stores=("kept",), database="main", sources=("main.public.lows",), sink="main.public.hidden",
+    )  # fmt: skip
+    house.run(house.catalog.create_query(query))
+    said = {}
+    for role, drop in (("keeper", "STORE kept"), ("low", "STREAM lows")):
+        mal.execute(f'USE ROLE "{role}"'.encode())
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist) as e:
+            mal.execute(f"DROP {drop}".encode())
+        said[drop] = e.value.diag.message_detail
+    assert said == dict.fromkeys(said, "Used by: none that the role sees.")
+    with house.connect() as admin, pytest.raises(psycopg.errors.DependentObjectsStillExist) as e:
+        admin.execute("USE ROLE orgadmin")
+        admin.execute("DROP STORE kept")
+    assert "main.public.hidden" in (e.value.diag.message_detail or "")
+
+
+def test_each_role_has_a_reader_of_its_own(house: House) -> None:
+    """Names of 63 bytes leave no room for a login's, and PostgreSQL cuts them off."""
+    roles = (f"{LONG}a", f"{LONG}b", "low")
+    for role in roles:
+        house.run(house.catalog.reader_url("main", role))
+    given = house.superuser(
+        "SELECT m.rolname, r.rolname FROM pg_auth_members a JOIN pg_roles r ON r.oid = a.roleid"
+        " JOIN pg_roles m ON m.oid = a.member WHERE m.rolname LIKE 'pgstream!_worker~%' ESCAPE '!'"
+    )
+    assert sorted(given) == sorted((reader(role), role) for role in roles)
+    for role in roles:
+        with psycopg.connect(house.run(house.catalog.reader_url("main", role)), autocommit=True) as c:
+            c.execute(f'SET ROLE "{role}"'.encode())
+            for other in {*roles, "sysadmin", "pgstream_worker"} - {role}:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    c.execute(f'SET ROLE "{other}"'.encode())
