@@ -149,7 +149,7 @@ class Lookup:
 
     def _outer(self, node: exp.Expr, names: set[str], columns: set[str]) -> Iterator[exp.Expr]:
         """The greatest parts that read nothing but the stream's row."""
-        kinds = (exp.Column, exp.Dot, exp.Bracket)
+        kinds = (exp.Column, exp.Dot, exp.Bracket, exp.Cast)
         if (isinstance(node, kinds) or _is_called(node)) and self.bounded.slices.range(node) is not None:
             used = [c for c in node.find_all(exp.Column) if not isinstance(c.this, exp.Star)]
             if used and all(self._is_outer(c, names, columns) for c in used) and self._compiles(node):
@@ -175,7 +175,7 @@ class Lookup:
         return parts[0] not in columns and self.scope.has(parts[0])
 
     def _compiles(self, node: exp.Expr) -> bool:
-        """Whether a call can be left to the stream's side; a column must, and says what is wrong with it."""
+        """Whether a call or cast can be left to the stream's side; a column must, and says what is wrong with it."""
         if isinstance(node, exp.Column):
             return True
         try:

@@ -34,6 +34,7 @@ class Slices:
         self.text = text
         self.tokens: Sequence[Token] = tokenize(text[:end])
         self._index = {t.start: i for i, t in enumerate(self.tokens)}
+        self._casts = {t.start for t in self.tokens if t.text.upper() in ("CAST", "TRY_CAST")}
 
     def inside(self, query: exp.Expr) -> Range:
         """The inside of the parentheses around a query."""
@@ -91,7 +92,9 @@ class Slices:
             return base[0], node.expression.meta["end"] + 1
         if isinstance(node, exp.Bracket) and (base := self.range(node.this)):
             return base[0], self._closed(base[1], T.L_BRACKET)
-        if isinstance(node, exp.Anonymous) and start is not None:
+        # A cast may be written with :: as well, and is then not told.
+        called = isinstance(node, exp.Anonymous) or (isinstance(node, exp.Cast) and start in self._casts)
+        if called and start is not None:
             return start, self._closed(start, T.L_PAREN)
         return None
 

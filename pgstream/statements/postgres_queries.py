@@ -75,18 +75,25 @@ async def named(ctx: Context, full: FullName) -> RelationRecord | None:
 
 async def _described(ctx: Context, question: Described) -> tuple[Column, ...]:
     role = ctx.session.role
-    arguments = ", ".join(f"NULL::{t} AS p{i}" for i, t in enumerate(question.arguments, 1)) or "1 AS p0"
-    head = f'SELECT q.* FROM (SELECT {arguments}) AS "__row" CROSS JOIN LATERAL ('
+    sql, head = probe(question)
     url = await ctx.catalog.reader_url(question.database, role)
     try:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=10) as conn:
             for setting in settings(role, question.schema):
                 await conn.execute(setting.encode())
-            # Nothing is run: what the role may not read is refused all the same.
-            cursor = await conn.execute(f"{head}{question.sql}) AS q LIMIT 0".encode(), binary=True)
-            return tuple(_column(cursor, i) for i in range(len(cursor.description or ())))
+            return columns(await conn.execute(sql.encode(), binary=True))
     except psycopg.Error as e:
-        raise _at(e, len(head), question) from None
+        raise _at(e, head, question) from None
+
+
+def probe(question: Described) -> tuple[str, int]:
+    """A statement with the question's columns, and where the question's own text begins in it.
+
+    Nothing is run: what the role may not read is refused all the same.
+    """
+    arguments = ", ".join(f"NULL::{t} AS p{i}" for i, t in enumerate(question.arguments, 1)) or "1 AS p0"
+    head = f'SELECT q.* FROM (SELECT {arguments}) AS "__row" CROSS JOIN LATERAL ('
+    return f"{head}{question.sql}) AS q LIMIT 0", len(head)
 
 
 def settings(role: str, schema: str) -> list[str]:
@@ -100,18 +107,21 @@ def settings(role: str, schema: str) -> list[str]:
     ]
 
 
-def _column(cursor: psycopg.AsyncCursor[Any], i: int) -> Column:
-    """What has no type of ours is read as text."""
-    assert cursor.description is not None and cursor.pgresult is not None
-    oid, modifier = cursor.description[i].type_code, cursor.pgresult.fmod(i)
-    name = _BY_OID.get(oid, "VARCHAR")
+def columns(cursor: psycopg.AsyncCursor[Any] | psycopg.Cursor[Any]) -> tuple[Column, ...]:
+    """Those of an answer. What has no type of ours is read as text."""
+    assert cursor.pgresult is not None
+    return tuple(_column(c.name, c.type_code, cursor.pgresult.fmod(i)) for i, c in enumerate(cursor.description or ()))
+
+
+def _column(name: str, oid: int, modifier: int) -> Column:
+    kind = _BY_OID.get(oid, "VARCHAR")
     params: tuple[int, ...] = ()
-    if name == "DECIMAL":
+    if kind == "DECIMAL":
         params = (38, 18) if modifier < 4 else ((modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF)
         params = params if params[0] <= 38 and params[1] <= params[0] else (38, 18)
-    elif name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+    elif kind in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         params = (modifier if modifier >= 0 else 6,)
-    return Column(cursor.description[i].name, str(types.Type(name, params)))
+    return Column(name, str(types.Type(kind, params)))
 
 
 def _at(e: psycopg.Error, head: int, question: Described) -> PgStreamError:

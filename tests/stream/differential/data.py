@@ -269,7 +269,11 @@ def _rows(relation: Relation) -> Iterator[tuple[Any, ...]]:
 
 def _stored(value: Any, type_: str) -> Any:
     """A value as PostgreSQL takes it: maps and STRUCTs, also in arrays, are jsonb."""
-    return json.dumps(value) if value is not None and types.parse(type_).pg == "jsonb" else value
+    if value is None or types.parse(type_).pg != "jsonb":
+        return value
+    if type_.startswith("STRUCT"):
+        value = {n: value.get(n) for n, _ in types.parse(type_).fields}  # one that the record leaves out is NULL
+    return json.dumps(value)
 
 
 def view(schema: str) -> RelationRecord:

@@ -161,7 +161,7 @@ class Expressions:
                              E(f"ASCII({a.ours})", f"ascii({a.pg})", "int")])  # fmt: skip
         if choice == 9:
             a = self.of("str", depth)
-            number = rf"CASE WHEN {a.pg} ~ '^\s*[+-]?[0-9]{{1,9}}\s*$' THEN {a.pg}::int END"
+            number = rf"CASE WHEN {a.pg} ~ '^\s*[+-]?[0-9]{{1,9}}(\.[0-9]*)?\s*$' THEN trunc({a.pg}::numeric)::int END"
             return E(f"TRY_CAST({a.ours} AS INTEGER)", number, "int")
         if choice == 10:
             a = self.of("dbl", depth)

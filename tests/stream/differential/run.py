@@ -27,9 +27,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import types
 from pgstream.catalog.records import Snapshot, StoreRecord
-from pgstream.engine.channel import StoreAccess
+from pgstream.engine.channel import Reader, StoreAccess
 from pgstream.errors import PgStreamError
 from pgstream.names import quote_always
+from pgstream.planner.answers import Answers, Named, Unanswered
 from pgstream.planner.plan import Plan, ResultSink, Source
 from pgstream.planner.select import Planned, plan_select
 from pgstream.spark.compile import Compiled, Compiler
@@ -37,6 +38,7 @@ from pgstream.spark.jdbc import jdbc
 from pgstream.spark.sources import Sources
 from pgstream.spark.step import Refused, columns
 from pgstream.sql.cursor import Cursor
+from pgstream.statements import postgres_queries
 from tests.stream.differential import data, queries
 from tests.stream.differential.tree import Case
 
@@ -90,6 +92,7 @@ class Laboratory:
         self.readings = 0
         self.lock = threading.Lock()
         with psycopg.connect(url, autocommit=True) as c:
+            self.role = c.info.user
             c.execute("""SET allow_system_table_mods = on; CREATE SCHEMA IF NOT EXISTS pg_pgstream;
                 CREATE TABLE IF NOT EXISTS pg_pgstream.ledger (query uuid PRIMARY KEY, batch bigint, attempt int)""")
 
@@ -108,8 +111,8 @@ class Laboratory:
                 self.made.add(schema)
         snapshot = Snapshot(
             stores={"k": StoreRecord("k", "k", "KAFKA", {}, "o")},
-            relations={("main", "public", r.name): r.record for r in made}
-            | {("main", "public", "look"): data.view(schema)},
+            relations={("main", schema, r.name): r.record for r in made}
+            | {("main", schema, "look"): data.view(schema)},
         )
         return schema, folder, snapshot
 
@@ -118,9 +121,9 @@ class Laboratory:
         case = case or queries.case(number)
         schema, folder, snapshot = self.dataset(dataset_of(number), without)
         try:
-            planned = plan_select(Cursor(case.ours).select(), snapshot, "main", "public", case.want)
             with psycopg.connect(self.url, autocommit=True) as c:
                 c.execute(f"SET search_path = {schema}, public")
+                planned = plan(case, snapshot, schema, c)
                 got = self.rows(case, planned, folder, c)
                 wanted = c.execute(case.pg.encode()).fetchall()
                 if not got and case.input and c.execute(case.input.encode()).fetchone() == (0,):
@@ -165,7 +168,7 @@ class Laboratory:
         for name, value in ({} if case.generated else INTERPRETED).items():
             session.conf.set(name, value)
         sources = FileSources(session, folder)
-        compiler = Compiler(session, sources.read)
+        compiler = Compiler(session, sources.read, {"main": Reader(self.url, self.role)})
         return sources, compiler.compile(Plan(planned.root, ResultSink())), compiler.late
 
     def begin(self, query: str, attempt: int, planned: Planned, folder: Path, made: Made) -> None:
@@ -196,6 +199,21 @@ class Laboratory:
         if planned.mode == "upsert" and planned.key:
             key = ", ".join(map(quote_always, planned.key))
             c.execute(f'CREATE UNIQUE INDEX ON "{table}" ({key}) NULLS NOT DISTINCT'.encode())
+
+
+def plan(case: Case, snapshot: Snapshot, schema: str, c: psycopg.Connection[Any]) -> Planned:
+    """The plan of a case; what a lookup gives, the connection's PostgreSQL says."""
+    answers = Answers()
+    while True:
+        try:
+            return plan_select(Cursor(case.ours).select(), snapshot, "main", schema, case.want, answers=answers)
+        except Unanswered as e:
+            question = e.question
+        if isinstance(question, Named):
+            answers.relations[question] = None
+        else:
+            sql, _ = postgres_queries.probe(question)
+            answers.queries[question] = postgres_queries.columns(c.execute(sql.encode(), binary=True))
 
 
 def dataset_of(number: str) -> str:

@@ -128,14 +128,38 @@ class Selects:
         alias, how = self.name("l"), self.r.choice(["", "LEFT "])
         columns = tuple(Column(c, KINDS[t], f"{alias}.{c}", f"{alias}.{c}") for c, t in COLUMNS["look"].items())
         key = self.r.choice(keys)
-        names = [c for c in columns if c.type == key.type]
-        other = self.r.choice(names)
-        on = f"{key.ours} = {other.ours}" if self.chance(0.7) else f"{other.ours} = {key.ours}"
+        given = key.e if self.chance(0.7) else Expressions(self.r, rows.columns, 1).of(key.type)
+        if not any(c.ours in given.ours for c in rows.columns):
+            given = key.e  # what reads nothing of the stream is PostgreSQL's, and of its language
+        other = self.r.choice([c for c in columns if c.type == key.type])
+        ours, pg = (f"{mine} = {other.ours}" if self.chance(0.7) else f"{other.ours} = {mine}" for mine in given[:2])
+        if self.chance(0.3):
+            more = self.r.choice([f"{alias}.n > 1", f"{alias}.t IS NOT NULL", f"{alias}.x = 1.25"])
+            ours, pg = f"{ours} AND {more}", f"{pg} AND {more}"
+        ours, pg = f"JOIN look {alias} ON {ours}", f"JOIN look {alias} ON {pg}"
+        if self.chance(0.3):
+            word = self.r.choice(["count(*)", "max(n)", "sum(n)"])
+            one = f"(SELECT {word} AS n, min(x) AS x FROM look WHERE {other.name} = {{}}) {alias}"
+            columns = tuple(Column(c, kind, f"{alias}.{c}", f"{alias}.{c}") for c, kind in (("n", "int"), ("x", "dec")))
+            ours, pg = (f"JOIN LATERAL {one.format(mine)} ON TRUE" for mine in given[:2])
         return replace(
-            rows, ours=f"{rows.ours} {how}JOIN look {alias} ON {on}",
-            pg=f"{rows.pg} {how}JOIN look {alias} ON {key.pg} = {other.pg}", columns=rows.columns + columns,
+            rows, ours=f"{rows.ours} {how}{ours}", pg=f"{rows.pg} {how}{pg}", columns=rows.columns + columns,
             placed=False, alias="",
         )  # fmt: skip
+
+    def asked(self, rows: Rows) -> E:
+        """A subquery over a materialized view, for a row of a stream."""
+        column = self.r.choice([c for c in rows.columns if c.type in ("str", "int")])
+        mine, other = column.e, "k" if column.type == "str" else "n"
+        compare = f"{self.r.choice(['=', '<>', '<', '>='])} {self.r.choice(['ANY', 'ALL'])}"
+        text, kind = self.r.choice([
+            (f"{{}} {self.r.choice(['', 'NOT '])}IN (SELECT {other} FROM look)", "bool"),
+            (f"{self.r.choice(['', 'NOT '])}EXISTS (SELECT 1 FROM look WHERE {other} = {{}} AND x IS NULL)", "bool"),
+            (f"{{}} {compare} (SELECT {other} FROM look)", "bool"),
+            (f"(SELECT max(t) FROM look WHERE {other} = {{}})", "str"),
+            (f"(SELECT sum(x) FROM look WHERE {other} <> {{}})", "dec"),
+        ])  # fmt: skip
+        return E(f"({text.format(mine.ours)})", f"({text.format(mine.pg)})", kind)
 
     # SELECTs
 
@@ -177,6 +201,8 @@ class Selects:
         own = [c.e for c in (rows.columns if nested else rows.flat) if c.e not in key]
         items = [*key, *self.r.sample(own, min(len(own), self.r.randint(1, 4)))]
         items += [e.any() for _ in range(self.r.randint(0 if items else 1, 2))]
+        if rows.kind == "stream" and any(c.type in ("str", "int") for c in rows.columns) and self.chance(0.15):
+            items.append(self.asked(rows))
         return self.select(rows, items, self.where(rows, p), key=key, hide=hide)
 
     def union(self, rows: str, depth: int, word: str = "UNION ALL") -> Query:
