@@ -139,6 +139,9 @@ _TOKEN = re.compile(
 )
 
 
+_QUOTED = ("dq", "bq")
+
+
 class _Reader:
     """Recursive descent over type text; Spark's ``name:type`` and DeltaStream's ``name type`` fields both read."""
 
@@ -163,13 +166,15 @@ class _Reader:
         if self.i >= len(self.tokens):
             raise self.fail()
         token = self.tokens[self.i]
-        if expected and token[0].upper() not in expected:
+        if expected and (token[1] in _QUOTED or token[0].upper() not in expected):
             raise self.fail()
         self.i += 1
         return token
 
     def peek(self) -> str:
-        return self.tokens[self.i][0].upper() if self.i < len(self.tokens) else ""
+        """The next word or sign; a quoted name is neither."""
+        text, group = self.tokens[self.i] if self.i < len(self.tokens) else ("", "")
+        return "" if group in _QUOTED else text.upper()
 
     def type(self) -> Type:
         word, group = self.next()

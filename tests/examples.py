@@ -109,6 +109,7 @@ EXAMPLES: dict[str, str] = {
     "DropTable": "DROP TABLE nope",
     "DropUser": "DROP USER 'nobody'",
     "DropView": "DROP VIEW nope",
+    "GenerateColumns": "GENERATE COLUMNS nope WITH ('store' = nowhere, 'topic' = 'nope')",
     "GenerateStreamDdl": "GENERATE STREAM DDL nope WITH ('store' = nowhere, 'topic' = 'nope')",
     "GrantOwnership": "GRANT OWNERSHIP ON STORE nope TO nobody",
     "GrantPrivileges": "GRANT SELECT (a), INSERT ON RELATION nope TO ROLE nobody WITH GRANT OPTION",

@@ -42,7 +42,7 @@ from pgstream.statements.entities import (
 )
 from pgstream.statements.entity_records import InsertIntoEntity, PrintEntity
 from pgstream.statements.functions import CreateFunction, DescribeFunction, DropFunction, ListFunctions
-from pgstream.statements.generate import GenerateStreamDdl
+from pgstream.statements.generate import GenerateColumns, GenerateStreamDdl
 from pgstream.statements.grants import AlterOwner, CanI, GrantOwnership, GrantPrivileges, RevokePrivileges
 from pgstream.statements.heading import newer
 from pgstream.statements.indexes import CreateIndex, DropIndex, ListIndexes
@@ -240,6 +240,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     DropUser,
     DropView,
     FetchCursor,
+    GenerateColumns,
     GenerateStreamDdl,
     GrantPrivileges,
     GrantOwnership,

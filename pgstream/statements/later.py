@@ -18,7 +18,6 @@ from pgstream.statements.heading import newer
 _COLUMNS = "GENERATE STREAM DDL writes the columns of a topic."
 # First words, and what does as well.
 LATER: Mapping[tuple[str, ...], str | None] = {
-    ("GENERATE", "COLUMNS"): _COLUMNS,
     ("GENERATE", "TEMPLATE"): _COLUMNS,
 }
 

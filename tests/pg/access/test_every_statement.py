@@ -158,6 +158,7 @@ def refused(ask: Ask, text: str) -> str | None:
         ("store", "usage", "DROP ENTITY t IN STORE {o}", "58000"),
         ("store", "usage", "INSERT INTO ENTITY t IN STORE {o} VALUE('{{}}')", "58000"),
         ("store", "usage", "GENERATE STREAM DDL g WITH ('store' = {o}, 'topic' = 't')", "any"),
+        ("store", "usage", "GENERATE COLUMNS WITH ('store' = {o}, 'topic' = 't')", "any"),
         ("store", "see", "DESCRIBE STORE {o}", None),
         ("store", "own", "UPDATE STORE {o} WITH ('uris' = '127.0.0.1:2')", "58000"),
         ("store", "own", "DROP STORE {o}", None),

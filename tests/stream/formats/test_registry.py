@@ -198,6 +198,24 @@ def test_columns_come_from_the_registry(db: psycopg.Connection[Any], foreign: Fo
                    (3, "NEW", "0.75", 3, "s3", None, "ann", 3)]  # fmt: skip
 
 
+def test_a_stream_out_of_a_schema_runs_as_it_stands(
+    db: psycopg.Connection[Any], foreign: Foreign, kafka: Kafka
+) -> None:
+    columns = rows(db, "GENERATE COLUMNS WITH ('topic' = 'av_orders', 'value.format' = 'avro')")
+    assert columns[2] == ("price", "DECIMAL(9, 2)", False, None, None, None, None, None)
+    ((ddl,),) = rows(db, "GENERATE STREAM DDL again WITH ('topic' = 'av_orders', 'value.format' = 'avro')")
+    assert "'key.format' = 'avro', 'key.type' = 'STRUCT<id BIGINT>'" in ddl
+    db.execute(ddl.encode())
+    described = [r[:2] for r in rows(db, "DESCRIBE STREAM COLUMNS again")]
+    assert described == [r[:2] for r in columns]
+    got = rows(db, "SELECT id, who->string AS s, rowkey()->id AS k FROM again "
+                   "WITH ('starting.position' = 'earliest') LIMIT 3")  # fmt: skip
+    assert sorted(got) == [(1, None, 1), (2, None, 2), (3, "ann", 3)]
+    with pytest.raises(psycopg.Error) as none:
+        db.execute("GENERATE COLUMNS WITH ('topic' = 'av_nothing', 'value.format' = 'avro')")
+    assert 'subject "av_nothing-value"' in str(none.value)
+
+
 def test_single_records_are_written_and_shown(db: psycopg.Connection[Any], foreign: Foreign, kafka: Kafka) -> None:
     kafka.topic("av_single", 1)
     foreign.produce("av_single", ORDER, [({"id": 1}, order(1, who="ann"))])
