@@ -98,8 +98,10 @@ class Ranks(Joins):
 
     # Aggregates
 
-    def running(self, rows: Rows) -> Query:
-        """Aggregates OVER the rows before each row, by event time."""
+    def running(self, rows: Rows, leads: bool = False) -> Query:
+        """Aggregates and ranks OVER the rows before each row, by event time. ``leads``: also over those behind it, for
+        which the row waits.
+        """
         if not rows.alias:
             rows = self.sub(self.plain(rows))
         e, alias = Expressions(self.r, rows.columns, 2), rows.alias
@@ -113,16 +115,41 @@ class Ranks(Joins):
         base = f"(SELECT {alias}.*{own}, {number} FROM {rows.pg}{where[1]}) {alias}"
         here = self.name("here")
         same = "".join(f" AND {alias}.__p{i} IS NOT DISTINCT FROM {here}.__p{i}" for i in range(len(by)))
-        calls = []
+        calls, waits = [], ""
         for _ in range(self.r.randint(1, 3)):
+            if self.chance(0.25):
+                calls.append(self.ranking(rows, e, f" OVER ({part}ORDER BY rowtime())", base, here=here, same=same))
+                continue
             a = aggregate(self.r, e, rows.placed and bounded, distinct=bounded, order="__time, __partition, __offset")
             over = f" OVER ({part}ORDER BY rowtime(){frame})"
             near_pg = near.format(a=alias, h=here)
             calls.append(E(a.ours + over, f"(SELECT {a.pg} FROM {base} WHERE {near_pg}{same})", a.type))
+        if leads and rows.placed and self.chance(0.3):
+            n, x = self.r.randint(1, 2), e.any()
+            behind = f"FROM {base} WHERE {alias}.__n = {here}.__n + {n}{same}"
+            over = f" OVER ({part}ORDER BY rowtime())"
+            calls.append(E(f"LEAD({x.ours}, {n}){over}", f"(SELECT {x.pg} {behind})", x.type))
+            waits = f" WHERE EXISTS (SELECT 1 {behind})"
         mine = ", ".join([f"{alias}.__time", f"{alias}.__n", *(f"{alias}.__p{i}" for i in range(len(by)))])
         over_rows = replace(rows, pg=f"{base}, LATERAL (SELECT {mine}) {here}")
         items = [c.e for c in self.r.sample(rows.flat, min(len(rows.flat), self.r.randint(1, 3)))]
-        return self.select(over_rows, [*items, *calls], (where[0], ""))
+        return self.select(over_rows, [*items, *calls], (where[0], waits))
+
+    def ranking(self, rows: Rows, e: Expressions, over: str, base: str, *, here: str, same: str) -> E:
+        """A rank or LAG, where ``here`` is the row in ``base``, whose partition is ``same``."""
+        before = f"FROM {base} WHERE {rows.alias}.__time < {here}.__time{same}"
+        match self.r.choice(["RANK", "DENSE_RANK", *["ROW_NUMBER", "LAG", "LAG", "LAG"] * rows.placed]):
+            case "RANK":
+                return E(f"RANK(){over}", f"(SELECT count(*) + 1 {before})", "int")
+            case "DENSE_RANK":
+                return E(f"DENSE_RANK(){over}", f"(SELECT count(DISTINCT {rows.alias}.__time) + 1 {before})", "int")
+            case "ROW_NUMBER":
+                return E(f"ROW_NUMBER(){over}", f"{here}.__n", "int")
+        n, x = self.r.randint(0, 3), e.any()
+        lag = f"(SELECT {x.pg} FROM {base} WHERE {rows.alias}.__n = {here}.__n - {n}{same})"
+        if x.type == "int" and self.chance(0.3):
+            return E(f"LAG({x.ours}, {n}, -7){over}", f"CASE WHEN {here}.__n > {n} THEN {lag} ELSE -7 END", "int")
+        return E(f"LAG({x.ours}, {n}){over}", lag, x.type)
 
     def frame(self, rows: Rows) -> tuple[str, str, bool]:
         """The text of a frame, PostgreSQL's condition for the rows in it, whether it is bounded."""
