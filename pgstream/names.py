@@ -39,6 +39,13 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def view_log(query: str, view: str = "") -> str:
+    """The table in which the changes of a materialized view wait for a query, both by their ids; without a view the
+    beginning of the names of all of the query's.
+    """
+    return f"c_{query.replace('-', '')}_{view.replace('-', '')[:16]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """One identifier as the client meant it (already folded), and where it stood: a 0-based character offset."""

@@ -7,11 +7,11 @@ Start reading at ``heal_database``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import structlog
 
-from pgstream.catalog import acl, activity, objects, policies
+from pgstream.catalog import acl, activity, objects, policies, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, run
 from pgstream.catalog.privileges import Access
@@ -38,9 +38,17 @@ async def _column(conn: Connection, sql: str) -> set[str]:
 
 
 async def heal_database(
-    conn: Connection, name: str, schemas: Iterable[SchemaRecord], relations: Iterable[RelationRecord], access: Access
+    conn: Connection,
+    name: str,
+    schemas: Iterable[SchemaRecord],
+    relations: Iterable[RelationRecord],
+    access: Access,
+    *,
+    live: Collection[str] = (),
 ) -> list[str]:
-    """Make one database what its records say; says what it did. Quick when there is nothing to do: six reads."""
+    """Make one database what its records say; says what it did. Quick when there is nothing to do: eight reads.
+    ``live``: queries that have not ended.
+    """
     done: list[str] = []
     schemas, relations = list(schemas), list(relations)
     await upgrade(conn, relations)
@@ -65,6 +73,7 @@ async def heal_database(
             await run(conn, objects.described(record))
     done += await acl.heal(conn, schemas, relations, access)
     done += await policies.heal(conn, relations)
+    done += await view_logs.heal(conn, live)
     for words in done:
         log.warning("repaired", what=words)
     return done

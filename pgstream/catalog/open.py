@@ -7,7 +7,7 @@ so a start that was cut short is finished by the next. Must not know: statements
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -147,8 +147,8 @@ async def undecided_schemas(administrator: postgres.Administrator, snapshot: Sna
     return found
 
 
-async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> list[str]:
-    """Bring every database to what the catalogue says; says what it did.
+async def heal(administrator: postgres.Administrator, snapshot: Snapshot, live: Collection[str]) -> list[str]:
+    """Bring every database to what the catalogue says; says what it did. ``live``: queries that have not ended.
 
     A database that is gone is an error, not an empty new one.
     """
@@ -177,6 +177,7 @@ async def heal(administrator: postgres.Administrator, snapshot: Snapshot) -> lis
                     [s for s in snapshot.schemas.values() if s.database == name],
                     [r for r in snapshot.relations.values() if r.full.database == name],
                     snapshot.access,
+                    live=live,
                 )
             except DuplicateDatabase as e:
                 raise ConfigurationError(what=e.text, detail=e.detail) from None

@@ -18,11 +18,11 @@ import psycopg
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from pgstream.catalog import models, relations, rows
+from pgstream.catalog import models, relations, rows, view_logs
 from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import PolicyRecord, RelationRecord
 from pgstream.catalog.roles import pg_role
-from pgstream.errors import DuplicateObject, PgStreamError, UndefinedObject
+from pgstream.errors import DuplicateObject, NotSupported, PgStreamError, UndefinedObject
 from pgstream.names import FullName
 from pgstream.names import quote_always as q
 
@@ -75,10 +75,16 @@ class Policies:
             await change.session.delete(await _find(change.session, row.id, name, at))
             await settle(change, row)
 
-    async def switch(self, full: FullName, on: bool) -> None:
+    async def switch(self, full: FullName, on: bool, at: int | None = None) -> None:
         """Ask the policies of a view, or none."""
         async with self.change() as change:
             row = await relations.find(change.session, full)
+            if on and (read := await view_logs.readers(await change.dropping(full.database), full)):
+                raise NotSupported(
+                    what="row-level security of a materialized view whose changes are read", at=at,
+                    detail=f"Its changes are read as a whole by {', '.join(f'query {id}' for id in read)}.",
+                    hint="TERMINATE QUERY first.",
+                )  # fmt: skip
             row.row_security = on
             await settle(change, row)
 

@@ -37,6 +37,7 @@ from pgstream.catalog import (
     stores,
     system_tables,
     undecided,
+    view_logs,
 )
 from pgstream.catalog import open as opening
 from pgstream.catalog.authority import Authority
@@ -142,7 +143,8 @@ class Catalog:
             await opening.first_objects(opened.engine, organization)
             await opening.first_database(opened.engine, administrator, config)
             await catalog.refresh()
-            catalog.repaired = await opening.heal(administrator, catalog.snapshot)
+            live = [q.id for q in await catalog.queries()]
+            catalog.repaired = await opening.heal(administrator, catalog.snapshot, live)
             for database, name in await opening.undecided_schemas(administrator, catalog.snapshot):
                 await catalog.settle_schema(database, name)
             # Last, so that a start that fails half-way does not swallow the password that it generated.
@@ -370,11 +372,20 @@ class Catalog:
     # Queries
 
     async def create_query(
-        self, record: QueryRecord, relation: RelationRecord | None = None, at: int | None = None
+        self,
+        record: QueryRecord,
+        relation: RelationRecord | None = None,
+        at: int | None = None,
+        *,
+        reads: Collection[FullName] = (),
     ) -> QueryRecord:
-        """A query, and the relation it makes, or neither."""
+        """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads."""
         async with self._change() as change:
             made = await queries.create(change.session, record)
+            for view in reads:
+                of = rows.relation(await relations.find(change.session, view))
+                async with self._administrator.connect(view.database) as conn, conn.transaction():
+                    await view_logs.create(conn, made.id, of)
             if relation is not None:
                 await self._create_relation(change, queries.shaped(made, relation), at)
             return made
@@ -382,12 +393,34 @@ class Catalog:
     async def discard_query(self, id: str) -> None:
         """Forget a query that never ran, with the relation that was made for it: its statement failed."""
         async with self._change() as change:
-            await change.session.delete(await queries.find(change.session, id))
+            row = await queries.find(change.session, id)
+            logging = self._logging(rows.query(row))
+            await change.session.delete(row)
             await change.session.flush()
             for made in [r for r in self.snapshot.relations.values() if r.query == id]:
                 record = await relations.drop(change.session, made.full)
                 await authority.forget(change.session, "relation", str(made.full))
                 await objects.drop_relation(await change.dropping(made.full.database), record)
+        await self._drop_view_logs(logging, id)
+
+    async def drop_view_logs(self, id: str) -> None:
+        """What waits for a query that is to end: nobody reads it any more."""
+        await self._drop_view_logs(self._logging(await self.query(id)), id)
+
+    async def _drop_view_logs(self, databases: Collection[str], id: str) -> None:
+        for database in databases:
+            async with self._administrator.connect(database) as conn:
+                await view_logs.drop(conn, id)
+
+    def _logging(self, record: QueryRecord) -> set[str]:
+        """The databases in which there may be logs for a query: those of the views that it reads."""
+        read = map(FullName.read, record.sources)
+        views = self.snapshot.relations
+        return {
+            full.database
+            for full in read
+            if (found := views.get((full.database, full.schema, full.name))) and found.kind == "materialized_view"
+        }
 
     async def query(self, ref: str, at: int | None = None) -> QueryRecord:
         """By id, name (the latest version), or ``name:version``."""

@@ -360,6 +360,15 @@ class Queries:
 
     async def _finish(self, run: Run) -> None:
         await self.progress.flush()
+        try:
+            await self._catalog.drop_view_logs(run.id)
+        except UndefinedQuery:
+            pass
+        except PgStreamError as e:
+            log.warning("what waits for a query could not be dropped, trying again", query_id=run.id, error=e.text)
+            run.calm()
+            run.retry = asyncio.get_running_loop().call_later(1.0, lambda: self._spawn(self._finish(run)))
+            return
         await self._record(run, actual="terminated", message="")
         run.settle(None)
         await self._forget(run)

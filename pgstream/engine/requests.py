@@ -15,7 +15,7 @@ from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Reader, Start, StoreAccess
 from pgstream.errors import UndefinedStore
 from pgstream.formats import registry
-from pgstream.planner.plan import KafkaSink, Lookup, Plan, ViewSink, load, sources, walk
+from pgstream.planner.plan import KafkaSink, Lookup, Plan, ViewSink, load, sources, view_sources, walk
 
 
 def stores_of(plan: Plan) -> set[str]:
@@ -52,8 +52,9 @@ def checkpoint(data_dir: Path, query: str) -> Path:
 
 
 def _databases(catalog: Catalog, plan: Plan) -> dict[str, str]:
-    """That of the view that a query keeps."""
-    names = {plan.sink.database} if isinstance(plan.sink, ViewSink) else set()
+    """Those of the view that a query keeps, and of the views whose changes it reads."""
+    names = {s.database for s in view_sources(plan.root)}
+    names |= {plan.sink.database} if isinstance(plan.sink, ViewSink) else set()
     return {name: catalog.worker_url(name) for name in names}
 
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import InvalidStatement, NotYet, UndefinedFunction
+from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction
 from pgstream.names import quote_text
 from pgstream.planner import checked, infer, json_calls
 from pgstream.planner.bind import at
@@ -186,6 +186,8 @@ def _rowkey(call: Call) -> Typed:
 
 def _rowmetadata(call: Call) -> Typed:
     relation = _only_relation(call, "ROWMETADATA()")
+    if relation.kind == "materialized_view":
+        raise NotSupported(what="ROWMETADATA() of a materialized view's rows", at=at(call.node))
     topic = quote_text(relation.entity or "")
     text = f"named_struct('topic', {topic}, 'partition', `__partition`, 'offset', `__offset`)"
     return Typed(text, _type(call))

@@ -34,6 +34,8 @@ def _describe(node: plan.Node) -> list[str]:
     match node:
         case plan.Source():
             return [_source(node)]
+        case plan.ViewSource():
+            return [_view_source(node)]
         case plan.Filter():
             return [f"Filter {node.condition.sql}"]
         case plan.Project():
@@ -172,15 +174,23 @@ def _call(c: plan.Call) -> str:
     return f"{c.name} := {c.function}({words}){separator}{where}{cast}"
 
 
-def _source(node: plan.Source) -> str:
-    parts = [f"Source {node.kind} {node.relation}", f"store {node.store}", f"entity {node.entity}",
-             f"from {node.starting_position}"]  # fmt: skip
-    if node.timestamp:
-        parts.append(f"time {node.timestamp}")
+def _view_source(node: plan.ViewSource) -> str:
+    key = [f"key {', '.join(node.key)}"] if node.key else []
+    return ", ".join([f"Changes of materialized view {node.relation}", *_time(node), *key])
+
+
+def _time(node: plan.Source | plan.ViewSource) -> list[str]:
+    parts = [f"time {node.timestamp}"] if node.timestamp else []
     if node.watermark:
         parts.append(f"watermark {node.lateness_ms} ms")
         if node.idle_ms is not None:
             parts.append(f"idle after {node.idle_ms} ms")
+    return parts
+
+
+def _source(node: plan.Source) -> str:
+    parts = [f"Source {node.kind} {node.relation}", f"store {node.store}", f"entity {node.entity}",
+             f"from {node.starting_position}", *_time(node)]  # fmt: skip
     if node.primary_key:
         parts.append(f"key {', '.join(node.primary_key)}")
     if node.on_bad_record != "terminate":

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 4
+VERSION = 5
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -81,6 +81,35 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     wants: list[str] = []
     options: dict[str, str] = {}
     at: int | None = None
+
+
+class ViewSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="view_source"):
+    """Read a materialized view: the rows that it had when the query was made, then its changes. Output: its columns,
+    then the hidden ones, in a ``mode`` of their own: append for a view whose rows only come, upsert by ``key``, or
+    retract.
+
+    ``view`` is the relation's id; it and the query's name the log in ``database`` in which the changes wait.
+    ``timestamp``, ``lateness_ms``, ``idle_ms`` and ``watermark`` as in ``Source``; without ``timestamp`` the event time
+    is when the view got the row.
+    """
+
+    alias: str
+    relation: str
+    database: str
+    view: str
+    columns: list[Column]
+    mode: str
+    key: list[str] = []
+    timestamp: str | None = None
+    lateness_ms: int = 10000
+    idle_ms: int | None = None
+    watermark: bool = False
+    at: int | None = None
+
+    @property
+    def entity(self) -> str:
+        """What figures of its reading are told under."""
+        return self.relation
 
 
 class Filter(msgspec.Struct, frozen=True, omit_defaults=True, tag="filter"):
@@ -333,6 +362,7 @@ class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
 
 Node = (
     Source
+    | ViewSource
     | Filter
     | Project
     | Aggregate
@@ -436,7 +466,7 @@ def load(data: bytes | str) -> Plan:
 def inputs(node: Node) -> list[Node]:
     """The steps whose rows a step reads, left to right."""
     match node:
-        case Source():
+        case Source() | ViewSource():
             return []
         case IntervalJoin() | TemporalJoin() | ChangelogJoin():
             return [node.left, node.right]
@@ -451,6 +481,8 @@ def mode(node: Node) -> str:
     match node:
         case Source():
             return "upsert" if node.kind == "changelog" else "append"
+        case ViewSource():
+            return node.mode
         case Normalize():
             return "upsert" if node.upserts else "retract"
         case ChangelogJoin():
@@ -471,5 +503,15 @@ def walk(node: Node) -> list[Node]:
 
 
 def sources(node: Node) -> list[Source]:
-    """Every source of a plan, left to right."""
+    """Every source of a plan that reads an entity of a store, left to right."""
     return [n for n in walk(node) if isinstance(n, Source)]
+
+
+def view_sources(node: Node) -> list[ViewSource]:
+    """Every source of a plan that reads a materialized view, left to right."""
+    return [n for n in walk(node) if isinstance(n, ViewSource)]
+
+
+def readings(node: Node) -> list[Source | ViewSource]:
+    """Every source of a plan, left to right."""
+    return [n for n in walk(node) if isinstance(n, (Source, ViewSource))]

@@ -60,7 +60,7 @@ def plan_select(
     try:
         tree = bound.bind(select.tree, parameters)
         limit = _limit(tree, want)
-        empty = Relations(snapshot, database, schema, answers=answers or Answers())
+        empty = Relations(snapshot, database, schema, want, answers=answers or Answers())
         step, relations = _settled(replace(select, tree=tree), empty, want, expires, numbering)
         check_bounded(plan.walk(step.node))
     except PgStreamError as e:

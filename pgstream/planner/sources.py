@@ -1,38 +1,41 @@
-"""Sources: a relation and its ``WITH ('property' = …)`` to ``plan.Source``.
+"""Sources: a relation and its ``WITH ('property' = …)`` to ``plan.Source`` or ``plan.ViewSource``.
 
-Owns: looking the relation up, checking source properties (the store type's own table says which there are), and what
-holds when neither the query nor the relation says it: reading begins at ``latest``.
-Must not know: SELECT. Start reading at ``open_source``.
+Owns: looking the relation up, checking source properties (the store type's own table says which there are, ``VIEW``
+those of a materialized view), and what holds when neither the query nor the relation says it: reading begins at
+``latest``.
+Must not know: SELECT. Start reading at ``open_source`` and ``open_view``.
 """
 
 from __future__ import annotations
 
 from pgstream import stores
 from pgstream.catalog.records import RelationRecord, Snapshot, StoreRecord
-from pgstream.errors import InvalidOption, MissingOption, NotYet, UndefinedRelation, UndefinedStore
+from pgstream.errors import InvalidOption, MissingOption, NotSupported, NotYet, UndefinedRelation, UndefinedStore
 from pgstream.names import QName
 from pgstream.planner import plan
 from pgstream.properties import Given, Options
-from pgstream.stores.spec import Can
+from pgstream.stores.spec import Can, Kind, Option, OptionTable
 
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
 _ERROR = "source.deserialization.error."
 _CONSUMER = "kafka.consumer."
+VIEW = OptionTable(
+    "a materialized view as a source",
+    (
+        Option("timestamp", Kind.TEXT, "Column that is the event time; otherwise when the view got the row."),
+        Option("source.allow.latency.millis", Kind.INTEGER, "How late a row may be.", minimum=1),
+        Option("source.idle.timeout.millis", Kind.INTEGER, "Silent this long, it holds no other back.", minimum=1),
+    ),
+)
 
 
 def find(name: QName, snapshot: Snapshot, database: str, schema: str) -> RelationRecord:
-    """The stream or changelog a name means. Errors: UndefinedRelation, NotYet for what cannot be a source."""
+    """The relation a name means. Errors: UndefinedRelation, NotYet for what cannot be a source."""
     relation = snapshot.relation(name, database, schema)
     if relation is None:
         raise UndefinedRelation(name=str(name), at=name.at)
-    if relation.kind == "materialized_view":
-        raise NotYet(
-            what="a materialized view in a continuous query",
-            at=name.at,
-            detail=f"{relation.full} is read by statements of its own.",
-        )
-    if relation.kind not in ("stream", "changelog"):
+    if relation.kind not in ("stream", "changelog", "materialized_view"):
         raise NotYet(what=f"a {relation.label} in a continuous query", at=name.at)
     return relation
 
@@ -74,6 +77,31 @@ def open_source(
         bad_record_topic=settled.get(_ERROR + "log.topic") if handling == "log" else None,
         bad_record_store=log_store,
         options={k: v for k, v in settled.items() if k.startswith(_CONSUMER)},
+        at=at,
+    )
+
+
+def open_view(relation: RelationRecord, alias: str, given: Options, at: int | None) -> plan.ViewSource:
+    """The source step of a materialized view. Errors: InvalidOption at the property that is wrong, NotSupported."""
+    if relation.row_security:
+        raise NotSupported(
+            what="a materialized view with row-level security as the source of a query", at=at,
+            detail="Its changes are read as a whole, and would come without its policies.",
+            hint="Make a view of the rows that may be read from what it is made of.",
+        )  # fmt: skip
+    checked = VIEW.check(given)
+    settled = {**relation.properties, **checked}
+    return plan.ViewSource(
+        alias=alias,
+        relation=str(relation.full),
+        database=relation.full.database,
+        view=relation.id,
+        columns=[plan.Column(c.name, str(c.type), c.nullable) for c in relation.columns],
+        mode=relation.mode or "append",
+        key=list(relation.primary_key),
+        timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
+        lateness_ms=int(settled.get("source.allow.latency.millis", "10000")),
+        idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
         at=at,
     )
 

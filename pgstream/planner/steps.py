@@ -93,9 +93,11 @@ class Step:
         return self.mode == "append" and self.kind == "stream"
 
 
-def with_sources(node: plan.Node, change: Callable[[plan.Source], plan.Source]) -> plan.Node:
+def with_sources(
+    node: plan.Node, change: Callable[[plan.Source | plan.ViewSource], plan.Source | plan.ViewSource]
+) -> plan.Node:
     """The same plan with every source changed."""
-    if isinstance(node, plan.Source):
+    if isinstance(node, (plan.Source, plan.ViewSource)):
         return change(node)
     changed: dict[str, Any] = {}
     for name in ("input", "left", "right"):
@@ -115,7 +117,10 @@ def wanting(node: plan.Node, wants: set[str]) -> plan.Node:
     """The same plan, its sources asked for more hidden columns."""
     if not wants:
         return node
-    return with_sources(node, lambda s: msgspec.structs.replace(s, wants=sorted({*s.wants, *wants})))
+    return with_sources(
+        node,
+        lambda s: msgspec.structs.replace(s, wants=sorted({*s.wants, *wants})) if isinstance(s, plan.Source) else s,
+    )
 
 
 def retracting(step: Step) -> Step:

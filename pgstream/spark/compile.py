@@ -38,7 +38,9 @@ from pgstream.planner.plan import (
     TemporalJoin,
     Union,
     Unnest,
+    ViewSource,
     Windows,
+    mode,
     walk,
 )
 from pgstream.spark import faults
@@ -46,7 +48,7 @@ from pgstream.spark.operators import Operators
 from pgstream.spark.step import Refused, Step, attempt, named
 from pgstream.spark.times import bounds, just_after, near, plain_time, timed, windows
 
-Read = Callable[[Source], DataFrame]
+Read = Callable[[Source | ViewSource], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Compiler:
 
     def node(self, node: Node) -> Step:
         match node:
-            case Source():
+            case Source() | ViewSource():
                 return self.source(node)
             case Filter():
                 return self.filter(node)
@@ -127,13 +129,13 @@ class Compiler:
             case TemporalJoin():
                 return self.operators.temporal_join(node, self.node(node.left), self.node(node.right))
 
-    def source(self, node: Source) -> Step:
+    def source(self, node: Source | ViewSource) -> Step:
         df = self.read(node)
         if node.watermark:
             if node.idle_ms is not None:
                 df = df.withColumn("__time", fn.col("__time").alias("__time", metadata={"pgstream.idle": node.idle_ms}))
             df = DataFrame(self.kernel.eventTime(df._jdf, f"{node.lateness_ms} milliseconds"), self.spark)
-        return Step(df, "upsert" if node.kind == "changelog" else "append")
+        return Step(df, mode(node))
 
     def filter(self, node: Filter) -> Step:
         step = self.node(node.input)

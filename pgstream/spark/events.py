@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pgstream.engine.channel import Progress
-from pgstream.planner.plan import Source
+from pgstream.planner.plan import Source, ViewSource
 
 _TOPIC = re.compile(r"\[([^\[\]]+)\]\]?\Z")
 
 
-def progress(told: Mapping[str, Any], sources: Sequence[Sequence[Source]]) -> Progress:
+def progress(told: Mapping[str, Any], sources: Sequence[Sequence[Source | ViewSource]]) -> Progress:
     """One batch's figures. ``sources``: the readings of the plan, those that are one source of Spark's together."""
     return Progress(
         query=told["query"],
@@ -40,7 +40,9 @@ def _watermark(text: str | None) -> str | None:
     return None if text is None or text.startswith("1970-01-01T00:00:00") else text
 
 
-def _sources(told: Sequence[Mapping[str, Any]], plan: Sequence[Sequence[Source]]) -> dict[str, dict[str, Any]]:
+def _sources(
+    told: Sequence[Mapping[str, Any]], plan: Sequence[Sequence[Source | ViewSource]]
+) -> dict[str, dict[str, Any]]:
     """Figures by relation. Spark lists sources in the plan's order; one of several sources in a plan is added up."""
     out: dict[str, dict[str, Any]] = {}
     for i, figures in enumerate(told):

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pgstream.engine.channel import Fault, Start
 from pgstream.names import FullName, quote_always
-from pgstream.planner.plan import KafkaSink, Plan, ResultSink, Source, ViewSink, load, sources
+from pgstream.planner.plan import KafkaSink, Plan, ResultSink, Source, ViewSink, ViewSource, load, readings, sources
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.jdbc import jdbc
@@ -55,10 +55,13 @@ class RunningQuery:
         session = self.spark.newSession()
         for name, value in self.start.settings.items():
             session.conf.set(name, value)
-        if self.plan.state_ttl_ms is not None and not any(s.watermark for s in sources(self.plan.root)):
+        if self.plan.state_ttl_ms is not None and not any(s.watermark for s in readings(self.plan.root)):
             # Spark would run empty batches all the time, only to look for state that is too old.
             session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        reader = Sources(session, self.start.stores, self.limits, self.plan.apart)
+        reader = Sources(
+            session, self.start.stores, self.limits, self.plan.apart,
+            query=self.start.query, databases=self.start.databases,
+        )  # fmt: skip
         compiler = Compiler(session, reader.read, self.start.readers)
         compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
@@ -105,12 +108,12 @@ class RunningQuery:
         if self.forget or self.temporary:
             self.kernel.remove(self.checkpoint)
 
-    def readings(self) -> list[list[Source]]:
+    def readings(self) -> list[list[Source | ViewSource]]:
         """The plan's sources as Spark counts them: those that are read as one together, in the plan's order."""
-        every = sources(self.plan.root)
+        every = readings(self.plan.root)
         if self.plan.apart:
             return [[s] for s in every]
-        out: dict[Any, list[Source]] = {}
+        out: dict[Any, list[Source | ViewSource]] = {}
         for source in every:
             out.setdefault(place(source), []).append(source)
         return list(out.values())

@@ -1,6 +1,6 @@
-"""Sources of a plan: raw records of a store, decoded into rows with their hidden columns.
+"""Sources of a plan: raw records of a store, decoded into rows with their hidden columns; changes of views.
 
-Owns: the configuration of the kernel's ``RecordDecoder``, which store's face reads a source.
+Owns: the configuration of the kernel's ``RecordDecoder`` and ``ViewSource``, which store's face reads a source.
 Must not know: what is done with the rows. Start reading at ``Sources.read``.
 """
 
@@ -9,18 +9,24 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
 
 from pgstream import types
 from pgstream.engine.channel import StoreAccess
-from pgstream.names import quote_spark
-from pgstream.planner.plan import Source
+from pgstream.names import quote_always, quote_spark, view_log
+from pgstream.planner.plan import Source, ViewSource
+from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import reading
 
 Limits = Mapping[str, Mapping[int, int]]
+CATCH_UP_ROWS = 200_000
+"""Of a view's log in one batch, unless a transaction had more."""
+_PROVIDER = "org.apache.spark.sql.pgstream.ViewSourceProvider"
 
 
 def face(store_type: str) -> Any:
@@ -36,19 +42,56 @@ class Sources:
 
     ``limits`` maps topic → partition → the offset of a known bad record that ends what is read. A topic that a query
     reads more than once is one source of Spark's, so that each batch ends at one place in it; ``apart``: it is not, in
-    queries of older plans, whose checkpoints count every reading.
+    queries of older plans, whose checkpoints count every reading. ``databases``: libpq URLs of those whose views
+    ``query`` reads.
     """
 
     def __init__(
-        self, spark: SparkSession, stores: Mapping[str, StoreAccess] | None, limits: Limits, apart: bool = False
+        self,
+        spark: SparkSession,
+        stores: Mapping[str, StoreAccess] | None,
+        limits: Limits,
+        apart: bool = False,
+        *,
+        query: str = "",
+        databases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.spark, self.stores, self.limits, self.apart = spark, stores, limits, apart
+        self.query, self.databases = query, databases
         self.raw: dict[Any, DataFrame] = {}
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
         self.bad = self.kernel.counter(spark.range(0)._jdf, "bad records")
 
-    def read(self, source: Source) -> DataFrame:
+    def read(self, source: Source | ViewSource) -> DataFrame:
+        return self._changes(source) if isinstance(source, ViewSource) else self._decoded(source)
+
+    def _changes(self, source: ViewSource) -> DataFrame:
+        """The changes of a view. Names of their own: the same rows may be on both sides of a join."""
+        if (same := place(source)) not in self.raw:
+            self.raw[same] = self._log(source)
+        raw = self.raw[same]
+        time = fn.expr(_time(source)).alias("__time")
+        return raw.select(*(time if c == "__time" else fn.col(quote_spark(c)).alias(c) for c in raw.columns))
+
+    def _log(self, source: ViewSource) -> DataFrame:
+        hidden = "__time timestamp" + ", __delete boolean" * (source.mode != "append")
+        hidden += ", __partition int, __offset bigint" * (source.mode != "retract")
+        schema = f"{ddl(source)}, {hidden}"
+        if self.stores is None:
+            empty = self.spark.readStream.format("rate").load()
+            return empty.select(*(fn.lit(None).cast(f.dataType).alias(f.name) for f in StructType.fromDDL(schema)))
+        access = jdbc(self.databases[source.database])
+        config = {
+            "url": access["url"], "user": access["user"], "view": source.relation, "mode": source.mode,
+            "log": f"pg_pgstream.{quote_always(view_log(self.query, source.view))}", "most": CATCH_UP_ROWS,
+            "names": [quote_always(c.name) for c in source.columns],
+            "types": [types.parse(c.type).pg for c in source.columns],
+        }  # fmt: skip
+        reader = self.spark.readStream.format(_PROVIDER).schema(schema)
+        return reader.option("config", json.dumps(config)).option("password", access["password"]).load()
+
+    def _decoded(self, source: Source) -> DataFrame:
         raw = self._raw(source)
         decoded = DataFrame(self.kernel.decode(raw._jdf, json.dumps(self.decoder(source)), self.bad), self.spark)
         wanted = ["r.*", "__partition", "__offset"]
@@ -101,11 +144,23 @@ class Sources:
         return config
 
 
-def place(source: Source) -> tuple[Any, ...]:
-    """What two readings of one topic have in common when they are one source."""
+def place(source: Source | ViewSource) -> tuple[Any, ...]:
+    """What two readings of one topic or view have in common when they are one source."""
+    if isinstance(source, ViewSource):
+        return (source.view,)
     return source.store, source.entity, source.starting_position, *sorted(source.options.items())
 
 
-def ddl(source: Source) -> str:
+def _time(source: ViewSource) -> str:
+    """The event time of a view's row, in Spark SQL."""
+    if source.timestamp is None:
+        return "`__time`"
+    column = quote_spark(source.timestamp)
+    told = {c.name: types.parse(c.type).name for c in source.columns}[source.timestamp]
+    own = f"timestamp_millis({column})" if told == "BIGINT" else f"cast({column} as timestamp)"
+    return f"coalesce({own}, `__time`)"
+
+
+def ddl(source: Source | ViewSource) -> str:
     """The declared columns as Spark's DDL text."""
     return ", ".join(f"{quote_spark(c.name)} {types.parse(c.type).spark}" for c in source.columns)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.errors import UndefinedQuery
-from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, sources
+from pgstream.names import FullName
+from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, sources, view_sources
 from pgstream.planner.select import Planned
 from pgstream.properties import Given, Options
 from pgstream.statements import registered, topics
@@ -104,7 +105,8 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
             if any(s.starting_position == "earliest" for s in sources(p.plan.root)):
                 await topics.warn_of_retention(ctx, p.sink)
             p = replace(p, plan=await registered.settle(ctx, p.sink, p.plan))
-        query = await ctx.catalog.create_query(_record(ctx, sql, p), p.relation, at=at)
+        reads = {FullName.read(s.relation) for s in view_sources(p.plan.root)}
+        query = await ctx.catalog.create_query(_record(ctx, sql, p), p.relation, at=at, reads=reads)
         undo.push_async_callback(_discard, ctx, query.id)
         await ctx.engine.launch(query.id)
         undo.pop_all()

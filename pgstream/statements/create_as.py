@@ -175,7 +175,8 @@ class CreateMaterializedViewAs(CreateAs):
     table. A select that gives a stream appends every row; one that gives a changelog keeps one row per key. A windowed
     result may show running values before its window is final. Columns must be of primitive types. Rows are kept for
     ever, or for 'retention.millis': by the clock, from the time in the column 'timestamp', without it from when the row
-    was last written.
+    was last written. A select that reads materialized views goes on with their changes; with PostgreSQL's WITH DATA or
+    WITH NO DATA at its end it is PostgreSQL's statement, and is not kept current.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "MATERIALIZED", "VIEW")

@@ -263,7 +263,7 @@ class AlterRowSecurity(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         view = _view(ctx, self.name)
-        await ctx.catalog.policies.switch(view.full, self.on)
+        await ctx.catalog.policies.switch(view.full, self.on, self.name.at)
         summary = f"row-level security of {view.full} was {'enabled' if self.on else 'disabled'}"
         return done(self.tag, ddl(view.kind, str(view.full), "ALTER", view.full.path, summary))
 

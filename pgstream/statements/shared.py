@@ -55,6 +55,7 @@ _OURS_WITH = re.compile(r"\bWITH\s*\(\s*(?:[^()';]*,\s*)?'", re.I)
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
 )
+_WITH_DATA = re.compile(r"\bWITH\s+(?:NO\s+)?DATA\s*;?\s*\Z", re.I)
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 # UPDATE store [AS] s SET: PostgreSQL's table of that name. Without SET it is no statement of PostgreSQL's at all.
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s*(?!\s*\*?\s*(?:(?:AS\s+)?{_PART}\s*)?\bSET\b)(?:\s{_PART}|\Z|;)", re.I)
@@ -180,7 +181,7 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
     if kinds[:1] == ("POLICY",):
         return CreatePolicy if _on_ours(text, snapshot, session) else None
     if kinds[:2] == ("MATERIALIZED", "VIEW"):
-        ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session)
+        ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session) or _on_view(text, snapshot, session)
         return CreateMaterializedViewAs if ours else None
     if "VIEW" in kinds:
         return CreateViewOverStream if _from_stream(text, snapshot, session) else None
@@ -367,10 +368,23 @@ def _from_stream(text: str, snapshot: Snapshot, session: Session) -> bool:
     """Whether a stream stands where PostgreSQL's grammar or ours has a relation; strings and comments left out."""
     if not snapshot.mentions(text):
         return False
-    code = LITERAL.sub("''", text)
+    kinds = _read_kinds(LITERAL.sub("''", text), snapshot, session)
+    return any(kind in _STREAMING for kind in kinds)
+
+
+def _read_kinds(code: str, snapshot: Snapshot, session: Session) -> set[str]:
+    """The kinds of the relations of ours that a query reads."""
     hidden = {m[1].lower() for m in _CTE.finditer(code)}
     found = (_relation(m[1], snapshot, session) for m in _FROM.finditer(code) if m[1].lower() not in hidden)
-    return any(r is not None and r.kind in _STREAMING for r in found)
+    return {r.kind for r in found if r is not None}
+
+
+def _on_view(text: str, snapshot: Snapshot, session: Session) -> bool:
+    """Whether a query reads a materialized view of ours, whose changes then stream on. WITH [NO] DATA at its end, which
+    is PostgreSQL's alone, makes one of PostgreSQL's of what is there now.
+    """
+    code = LITERAL.sub("''", text)
+    return _WITH_DATA.search(code) is None and "materialized_view" in _read_kinds(code, snapshot, session)
 
 
 def _relation(text: str, snapshot: Snapshot, session: Session) -> RelationRecord | None:

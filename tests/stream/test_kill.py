@@ -85,6 +85,8 @@ CREATE MATERIALIZED VIEW tens AS
   SELECT v % 10 AS ten, count(*) AS n, sum(v) AS total, count(DISTINCT v) AS vs, max(v) AS high FROM latest
   GROUP BY v % 10;
 CREATE STREAM {topic}_copy AS SELECT id FROM events;
+CREATE MATERIALIZED VIEW again AS SELECT id FROM every_event;
+CREATE MATERIALIZED VIEW in_all AS SELECT count(*) AS keys, sum(n) AS n, sum(total) AS total FROM per_key;
 """
 
 
@@ -119,6 +121,11 @@ def test_kill_worker_then_server(turn: int, kafka: Kafka, workspace: Path) -> No
             tens = "SELECT ten, n, total, vs, high FROM tens"
             within(120, lambda: {r[0]: tuple(map(int, r[1:])) for r in c.execute(tens).fetchall()} == load.tens())
             row = c.execute("SELECT count(*), count(DISTINCT id) FROM every_event").fetchone()
+            assert row == (EVENTS, EVENTS)
+            all_of_it = "SELECT keys, n, total FROM in_all"
+            within(120, lambda: c.execute(all_of_it).fetchone() == (KEYS, EVENTS, sum(t for _, t in answer.values())))
+            within(120, lambda: c.execute("SELECT count(*) >= %s FROM again", [EVENTS]).fetchone() == (True,))
+            row = c.execute("SELECT count(*), count(DISTINCT id) FROM again").fetchone()
             assert row == (EVENTS, EVENTS)
             copied = [json.loads(v or "")["id"] for _, v, _ in kafka.consume(f"{topic}_copy", EVENTS, 120)]
             assert len(copied) == EVENTS

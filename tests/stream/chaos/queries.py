@@ -34,6 +34,8 @@ VIEWS = {
                "id bigint, v bigint", []),
     "tens": ("SELECT v % 10 AS ten, count(*) AS n, sum(id) AS ids, max(k) AS high FROM latest GROUP BY v % 10",
              "ten bigint, n bigint, ids numeric, high bigint", ["ten"]),
+    "summed": ("SELECT count(*) AS accounts, sum(balance) AS total FROM v_bank", "accounts bigint, total numeric",
+               ["(true)"]),
 }  # fmt: skip
 TOPICS = {
     "copied": ("stream", "SELECT id, v FROM events", []),
@@ -42,7 +44,7 @@ TOPICS = {
                 "WITH ('source.allow.latency.millis' = 20000) GROUP BY window_start, k", ["window_start", "k"]),
 }  # fmt: skip
 ALL = (*VIEWS, *TOPICS)
-FEW = ("every", "bank", "joined", "counted")
+FEW = ("every", "bank", "joined", "counted", "summed")
 
 
 def relation(kind: str, key: tuple[str, ...] = ()) -> RelationRecord:
@@ -55,9 +57,16 @@ def relation(kind: str, key: tuple[str, ...] = ()) -> RelationRecord:
                           entity="events", properties=given)  # fmt: skip
 
 
+def bank_view(query: str = "") -> RelationRecord:
+    """The view that another one reads."""
+    columns = tuple(ColumnRecord(n, types.parse("BIGINT")) for n in ("k", "balance"))
+    return RelationRecord("bank", FullName("main", "public", "v_bank"), "materialized_view", columns, "o",
+                          primary_key=("k",), mode="upsert", query=query)  # fmt: skip
+
+
 def plans(names: Iterable[str]) -> dict[str, p.Plan]:
     """The statements planned as the server does it."""
-    made = [relation("stream"), relation("changelog", ("k",))]
+    made = [relation("stream"), relation("changelog", ("k",)), bank_view()]
     snapshot = Snapshot(
         stores={"k": StoreRecord("k", "k", "KAFKA", {}, "o")},
         relations={("main", "public", r.full.name): r for r in made},
@@ -97,6 +106,10 @@ def bank(events: Events) -> dict[int, int]:
         money[e["k"]] += e["v"]
         money[e["k"] + 1] -= e["v"]
     return dict(money)
+
+
+def summed(events: Events) -> list[tuple[int, int]]:
+    return [(len(bank(events)), 0)]
 
 
 def joined(events: Events) -> list[tuple[int, int]]:

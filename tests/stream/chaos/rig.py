@@ -23,6 +23,7 @@ import psutil
 import psycopg
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from pgstream.catalog import view_logs
 from pgstream.config import Config
 from pgstream.embedded.postgres import Postgres, open_postgres
 from pgstream.engine import channel as ch
@@ -87,7 +88,8 @@ class Reader(threading.Thread):
 
     def look(self, c: psycopg.Connection[Any], seen: int) -> int:
         """One moment: no row twice, none that was there gone, money neither made nor lost."""
-        row = c.execute("""SELECT count(*), count(DISTINCT id), (SELECT coalesce(sum(balance), 0) FROM v_bank),
+        row = c.execute("""SELECT count(*), count(DISTINCT id), (SELECT coalesce(sum(balance), 0) FROM v_bank)
+            + (SELECT coalesce(sum(abs(total)), 0) FROM v_summed),
             (SELECT count(*) - count(DISTINCT id) FROM v_joined) FROM v_every""").fetchone()
         assert row
         n, distinct, total, twice = row
@@ -153,6 +155,8 @@ class Rig:
             self.kafka.topic(topic, PARTITIONS, message_timestamp_after_max_ms="9223372036854775807")
         self.plans = queries.plans(self.names)
         self.ids = {name: str(uuid.uuid4()) for name in self.plans}
+        self.env.sql("CREATE ROLE pgstream_worker")
+        asyncio.run(self.log_bank())
         self.spare: WorkerProcess | None = None
         self.worker = WorkerProcess(self.settings, self.log)
         undo.callback(self._kill_workers)
@@ -162,6 +166,11 @@ class Rig:
         undo.callback(self.reader.over.set)
         self.load.start()
         self.reader.start()
+
+    async def log_bank(self) -> None:
+        """As the catalogue does it for a query that reads a view."""
+        async with await psycopg.AsyncConnection.connect(self.env.url) as conn:
+            await view_logs.create(conn, self.ids["summed"], queries.bank_view(self.ids["bank"]))
 
     def _kill_workers(self) -> None:
         for worker in (self.worker, self.spare):

@@ -72,6 +72,9 @@ class FakeCatalog:
         self.records[id] = replace(await self.query(id), **changes)
         return self.records[id]
 
+    async def drop_view_logs(self, id: str) -> None:
+        await self.query(id)
+
     async def record_progress(self, progress: Any) -> None:
         for id, values in progress.items():
             self.records[id] = replace(self.records[id], progress=values)

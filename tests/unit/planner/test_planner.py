@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,13 @@ HERE = Path(__file__).parent
 
 
 def _relation(
-    name: str, columns: Mapping[str, str], kind: str = "stream", key: tuple[str, ...] = (), **properties: str
+    name: str,
+    columns: Mapping[str, str],
+    kind: str = "stream",
+    key: tuple[str, ...] = (),
+    *,
+    mode: str = "",
+    **properties: str,
 ) -> RelationRecord:
     return RelationRecord(
         id=name,
@@ -42,6 +48,7 @@ def _relation(
         primary_key=key,
         store=None if kind == "materialized_view" else "kafka",
         entity=f"topic_{name}",
+        mode=mode,
         properties={"value.format": "JSON", **{k.replace("__", "."): v for k, v in properties.items()}},
     )
 
@@ -56,7 +63,11 @@ RELATIONS = [
     _relation("users", _USERS, starting__position="EARLIEST", key__format="JSON", key__type="STRUCT<userid VARCHAR>"),
     _relation("users_log", {"userid": "VARCHAR", "city": "VARCHAR", "n": "INTEGER"}, "changelog", ("userid",)),
     _relation("t", _ALL),
-    _relation("v", {"a": "INTEGER"}, "materialized_view"),
+    _relation("v", {"a": "INTEGER"}, "materialized_view", mode="append"),
+    _relation("totals", {"k": "VARCHAR", "n": "BIGINT"}, "materialized_view", ("k",), mode="upsert"),
+    _relation("loose", {"city": "VARCHAR", "n": "BIGINT"}, "materialized_view", mode="retract"),
+    _relation("events", {"k": "VARCHAR", "at": "TIMESTAMP(3)"}, "materialized_view", mode="append", timestamp="at"),
+    replace(_relation("hidden", {"k": "VARCHAR"}, "materialized_view", mode="append"), row_security=True),
 ]
 SNAPSHOT = Snapshot(
     databases={"main": DatabaseRecord("main", "o")},

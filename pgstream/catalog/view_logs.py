@@ -1,0 +1,122 @@
+"""View logs: the changes of a materialized view that a query has still to read.
+
+A query that reads a view has a table of its own in the hidden schema. Triggers write each change of the view into it,
+in the change's transaction; the view's rows of the query's first moment stand before them. Who writes a view holds its
+row of the ledger from its first statement to its end, so the numbers in a log are in the order of the commits.
+Owns: making a log and its triggers, and their end. PostgreSQL takes the triggers for internal ones, so that a dump of
+the view names nothing that another PostgreSQL lacks (docs/decisions/0007).
+Must not know: who reads a log (``spark/kernel/ViewSource.scala``). Start reading at ``create``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from psycopg import errors as pg
+
+from pgstream.catalog.databases import STATE
+from pgstream.catalog.postgres import WORKER, Connection, run
+from pgstream.catalog.records import RelationRecord
+from pgstream.names import FullName, quote_literal, view_log
+from pgstream.names import quote_always as q
+
+_FUNCTION = f"""
+CREATE OR REPLACE FUNCTION {STATE}.log_changes() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+BEGIN
+    IF TG_WHEN = 'BEFORE' THEN
+        PERFORM FROM {STATE}.ledger WHERE query = TG_ARGV[1]::uuid FOR UPDATE;
+    ELSE
+        EXECUTE format('INSERT INTO {STATE}.%I SELECT *, %L::boolean FROM changed', TG_ARGV[0], TG_OP = 'DELETE');
+    END IF;
+    RETURN NULL;
+END $$"""
+_HIDDEN = (
+    "__delete boolean NOT NULL, __time timestamptz NOT NULL DEFAULT clock_timestamp(),"
+    " __tx xid8 NOT NULL DEFAULT pg_current_xact_id(), __seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+)
+# Clients' own triggers may be called anything.
+_OURS = f"""
+FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE t.tgfoid = to_regproc('{STATE}.log_changes')"""
+_TRIGGERS = f"""
+SELECT n.nspname, c.relname, t.tgname, t.tgenabled <> 'D' {_OURS} AND starts_with(t.tgname, %s) ORDER BY 1, 2, 3"""
+_LOGS = f"""
+SELECT relname FROM pg_class
+WHERE relnamespace = '{STATE}'::regnamespace AND relkind = 'r' AND starts_with(relname, %s)"""
+_READERS = f"""
+SELECT DISTINCT split_part(t.tgname, '_', 2)::uuid::text {_OURS}
+    AND n.nspname = %s AND c.relname = %s AND t.tgenabled <> 'D' ORDER BY 1"""
+_MARK = "c_"
+_PREFIX = len(view_log("0" * 32))
+
+
+async def create(conn: Connection, query: str, view: RelationRecord) -> None:
+    """Begin to log a view's changes for a query, after the rows that it has. Inside the caller's transaction, which
+    waits for the end of a batch that is being written; readers of the view do not wait.
+    """
+    name = view_log(query, view.id)
+    log, table = f"{STATE}.{q(name)}", f"{q(view.full.schema)}.{q(view.full.name)}"
+    call = f"EXECUTE FUNCTION {STATE}.log_changes({quote_literal(name)}, {quote_literal(view.query or '')})"
+    changed = {"DELETE": "OLD", "INSERT": "NEW", "UPDATE": "NEW"}
+    if view.mode == "append":  # what retention takes away has still come
+        del changed["DELETE"]
+    await run(
+        conn,
+        _FUNCTION,
+        f"ALTER FUNCTION {STATE}.log_changes() OWNER TO {WORKER}",
+        f"CREATE TABLE {log} (LIKE {table}, {_HIDDEN})",
+        f"ALTER TABLE {log} OWNER TO {WORKER}",
+        f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE",
+        f"CREATE TRIGGER {q(name + '_b')} BEFORE {' OR '.join(changed)} ON {table} FOR EACH STATEMENT {call}",
+        *(
+            f"CREATE TRIGGER {q(f'{name}_{what[0].lower()}')} AFTER {what} ON {table}"
+            f" REFERENCING {rows} TABLE AS changed FOR EACH STATEMENT {call}"
+            for what, rows in changed.items()
+        ),
+        f"UPDATE pg_trigger SET tgisinternal = true WHERE tgrelid = {quote_literal(table)}::regclass"
+        f" AND starts_with(tgname, {quote_literal(name)})",
+        f"INSERT INTO {log} SELECT *, false FROM {table}",
+    )
+
+
+async def drop(conn: Connection, query: str) -> bool:
+    """End a query's logs; whether there were any. Nobody who reads the view waits for it."""
+    return await _drop(conn, view_log(query))
+
+
+async def readers(conn: Connection, view: FullName) -> list[str]:
+    """The ids of the queries that read a view's changes."""
+    found = await conn.execute(_READERS.encode(), [view.schema, view.name])
+    return [id for (id,) in await found.fetchall()]
+
+
+async def heal(conn: Connection, live: Collection[str]) -> list[str]:
+    """Drop what was left over by queries that are none of these; says what it did."""
+    kept = {view_log(id) for id in live}
+    tables = [name for (name,) in await (await conn.execute(_LOGS.encode(), [_MARK])).fetchall()]
+    triggers = await (await conn.execute(_TRIGGERS.encode(), [_MARK])).fetchall()
+    over = {n[:_PREFIX] for n in (*tables, *(t[2] for t in triggers))} - kept
+    for prefix in sorted(over):
+        await _drop(conn, prefix)
+    return [f"left-over view log {prefix} dropped" for prefix in sorted(over)]
+
+
+async def _drop(conn: Connection, prefix: str) -> bool:
+    """Disabled first: a trigger that is dropped waits for all who read its table, and others wait behind."""
+    triggers = await (await conn.execute(_TRIGGERS.encode(), [prefix])).fetchall()
+    tables = await (await conn.execute(_LOGS.encode(), [prefix])).fetchall()
+    async with conn.transaction():
+        for schema, table, trigger, enabled in triggers:
+            if enabled:
+                await run(conn, f"ALTER TABLE {q(schema)}.{q(table)} DISABLE TRIGGER {q(trigger)}")
+        for (log,) in tables:
+            await run(conn, f"DROP TABLE {STATE}.{q(log)}")
+    try:
+        async with conn.transaction():
+            await run(conn, "SET LOCAL lock_timeout = '50ms'")
+            for schema, table, trigger, _ in triggers:
+                await run(conn, f"DROP TRIGGER {q(trigger)} ON {q(schema)}.{q(table)}")
+    except pg.LockNotAvailable:
+        pass  # the next start does it; until then it does nothing
+    return bool(tables)

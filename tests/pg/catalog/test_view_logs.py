@@ -1,0 +1,123 @@
+"""What waits for a query that reads a view: every change once, in the order of the commits, and gone with the query."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from pgstream.catalog.records import QueryRecord
+from pgstream.catalog.store import Catalog
+from pgstream.embedded.cluster import binaries
+from pgstream.names import FullName, view_log
+from tests.pg.catalog.test_catalog import query, view
+from tests.server import within
+
+pytestmark = pytest.mark.pg
+COUNTS = FullName("main", "public", "counts")
+
+
+async def read(catalog: Catalog, mode: str = "upsert", key: tuple[str, ...] = ("userid",)) -> QueryRecord:
+    """A view with a row, and a query that reads it."""
+    await catalog.create_query(query("counts", mode, key), view())
+    with psycopg.connect(catalog.worker_url("main"), autocommit=True) as worker:
+        worker.execute("INSERT INTO public.counts VALUES ('a', 1)")
+    return await catalog.create_query(
+        query("more", id=str(uuid.uuid4()), sources=(str(COUNTS),)), view("more"), reads=[COUNTS]
+    )
+
+
+def log(catalog: Catalog, reader: QueryRecord) -> str:
+    found = catalog.snapshot.relations["main", "public", "counts"]
+    return f"pg_pgstream.{view_log(reader.id, found.id)}"
+
+
+@pytest.fixture
+def worker(catalog: Catalog) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(catalog.worker_url("main"), autocommit=True) as conn:
+        yield conn
+
+
+async def test_rows_then_changes(catalog: Catalog, worker: psycopg.Connection) -> None:
+    reader = await read(catalog)
+    worker.execute("INSERT INTO public.counts VALUES ('b', 2), ('a', 5) ON CONFLICT (userid) DO UPDATE SET n = 5")
+    worker.execute("DELETE FROM public.counts WHERE userid = 'b'")
+    await catalog.truncate_relation(COUNTS)
+    found = worker.execute(f"SELECT userid, n, __delete FROM {log(catalog, reader)} ORDER BY __seq").fetchall()
+    assert found[:1] == [("a", 1, False)]
+    assert sorted(found[1:3]) == [("a", 5, False), ("b", 2, False)]
+    assert found[3:] == [("b", 2, True), ("a", 5, True)]
+
+
+async def test_rows_that_retention_takes_away_have_come(catalog: Catalog, worker: psycopg.Connection) -> None:
+    reader = await read(catalog, mode="append", key=())
+    with worker.cursor().copy("COPY public.counts FROM STDIN") as copy:
+        copy.write_row(("b", 2))
+    await catalog.truncate_relation(COUNTS)
+    found = worker.execute(f"SELECT userid, n, __delete FROM {log(catalog, reader)} ORDER BY __seq").fetchall()
+    assert found == [("a", 1, False), ("b", 2, False)]
+
+
+async def test_numbers_are_in_the_order_of_commits(catalog: Catalog, worker: psycopg.Connection) -> None:
+    """A second writer waits for the first one's end, before it has locked or numbered anything."""
+    reader = await read(catalog)
+    with worker.transaction():
+        worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+        emptied = asyncio.create_task(catalog.truncate_relation(COUNTS))
+        await asyncio.to_thread(within, 30, lambda: waits(catalog))
+        worker.execute("INSERT INTO public.counts VALUES ('c', 3), ('a', 2) ON CONFLICT (userid) DO UPDATE SET n = 2")
+    await emptied
+    found = worker.execute(f"SELECT userid, __delete, __tx::text FROM {log(catalog, reader)} ORDER BY __seq").fetchall()
+    assert [deleted for _, deleted, _ in found] == [False] * 4 + [True]
+    assert [len({t for _, _, t in part}) for part in (found[:1], found[1:4], found[4:])] == [1, 1, 1]
+    assert found[4][0] == "a", "what it saw when it began"
+
+
+def waits(catalog: Catalog) -> bool:
+    """Whether somebody waits for a lock."""
+    with psycopg.connect(catalog.control_url, autocommit=True) as c:
+        return bool(c.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchall())
+
+
+async def test_its_end_waits_for_no_reader_of_the_view(catalog: Catalog, reopen, worker: psycopg.Connection) -> None:
+    reader = await read(catalog)
+    table = log(catalog, reader)
+    with worker.transaction():
+        worker.execute("SELECT * FROM public.counts")
+        await catalog.drop_view_logs(reader.id)
+        assert worker.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,)
+        assert worker.execute("SELECT DISTINCT tgenabled FROM pg_trigger").fetchall() == [("D",)]
+    worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+    await catalog.set_query(reader.id, intended="terminated", actual="terminated")
+    again = await reopen()
+    assert worker.execute("SELECT count(*) FROM pg_trigger").fetchone() == (0,)
+    await again.close()
+
+
+async def test_what_a_crash_leaves_over_goes(catalog: Catalog, reopen, worker: psycopg.Connection) -> None:
+    reader = await read(catalog)
+    await catalog.create_query(query("third", sources=(str(COUNTS),)), view("third"), reads=[COUNTS])
+    await catalog.set_query(reader.id, intended="terminated", actual="terminated")
+    again = await reopen()
+    assert again.repaired == [f"left-over view log {view_log(reader.id)} dropped"]
+    logs = worker.execute("SELECT relname FROM pg_class WHERE relname LIKE 'c\\_%' AND relkind = 'r'").fetchall()
+    assert len(logs) == 1, "that of the query which lives"
+    assert worker.execute("SELECT count(*) FROM pg_trigger").fetchone() == (4,)
+    await again.close()
+
+
+async def test_a_statement_that_fails_leaves_no_log(catalog: Catalog, worker: psycopg.Connection) -> None:
+    reader = await read(catalog)
+    await catalog.discard_query(reader.id)
+    assert worker.execute("SELECT count(*) FROM pg_trigger").fetchone() == (0,)
+
+
+async def test_a_dump_names_no_trigger(catalog: Catalog, postgres) -> None:
+    await read(catalog)
+    command = [binaries() / "pg_dump", "--dbname", postgres.url("main"), "-t", "counts"]
+    told = await asyncio.to_thread(subprocess.check_output, command, text=True, timeout=60)
+    assert "counts" in told and "log_changes" not in told and "TRIGGER" not in told
