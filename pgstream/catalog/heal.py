@@ -44,7 +44,7 @@ async def heal_database(
     relations: Iterable[RelationRecord],
     access: Access,
     *,
-    live: Collection[str] = (),
+    live: Collection[str],
 ) -> list[str]:
     """Make one database what its records say; says what it did. Quick when there is nothing to do: eight reads.
     ``live``: queries that have not ended.

@@ -131,13 +131,13 @@ def test_policies_are_made_again(house: House, ask: Ask, view: str) -> None:
         f"ALTER MATERIALIZED VIEW {view} ENABLE ROW LEVEL SECURITY")  # fmt: skip
     right = house.superuser(TABLE.format(view), "main")
     assert [r[0] for r in right] == ["not_four", "own", "pgstream_owner"]
-    heal = opening.heal(house.catalog._administrator, house.catalog.snapshot)
+    heal = opening.heal(house.catalog._administrator, house.catalog.snapshot, ())
     assert [said for said in house.run(heal) if view in said] == []
     for broken in (f"DROP POLICY own ON {view}", f"ALTER TABLE {view} DISABLE ROW LEVEL SECURITY",
                    f"CREATE POLICY more ON {view} USING (true)", f"ALTER POLICY own ON {view} USING (true)",
                    f"ALTER POLICY own ON {view} TO PUBLIC", f"DROP TABLE {view}"):  # fmt: skip
         house.superuser(broken, "main")
-        said = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot))
+        said = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot, ()))
         assert f"policies of main.public.{view} made again" in said, broken
         assert house.superuser(TABLE.format(view), "main") == right
         enabled = f"SELECT relrowsecurity FROM pg_class WHERE relname = '{view}'"
@@ -154,13 +154,13 @@ def test_a_policy_that_cannot_be_made_again_lets_nothing_through(house: House, a
     assert ids(ask, view, "rosa") == [2]
     ask("DROP TABLE members CASCADE")
     assert ids(ask, view, "rosa") == []
-    said = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot))
+    said = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot, ()))
     assert [s for s in said if view in s] == [
         f'policies of main.public.{view} cannot be made again (relation "public.members" does not exist): '
         "they let nothing through"
     ]
     assert ids(ask, view, "rosa") == []
-    again = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot))
+    again = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot, ()))
     assert [s for s in again if view in s] == []
     ask(f"DROP POLICY m ON {view}")
 

@@ -181,7 +181,7 @@ def test_grants_are_made_again_at_the_next_start(house: House, ask: Ask, analyst
     house.relation("kept", "materialized_view")
     ask("GRANT SELECT ON kept TO analyst", role="sysadmin")
     house.superuser("REVOKE ALL ON public.kept FROM analyst, sysadmin; GRANT INSERT ON public.kept TO analyst", "main")
-    house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot))
+    house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot, ()))
     found = house.superuser(
         "SELECT grantee, privilege_type FROM information_schema.role_table_grants"
         " WHERE table_name = 'kept' AND grantee <> 'pgstream_worker' ORDER BY 1, 2", "main",
