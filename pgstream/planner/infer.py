@@ -52,3 +52,23 @@ def arithmetic(left: Type | None, right: Type | None) -> Type | None:
     wide = widest(left, right)
     # Precision and scale of a decimal result are Spark's to say.
     return Type("DECIMAL") if is_a(wide, "DECIMAL") else wide
+
+
+_FAMILIES = {**dict.fromkeys(_NUMERIC, "number"), **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_LTZ"), "time")}
+
+
+def common(left: Type | None, right: Type | None) -> Type | None:
+    """The type of one column of a UNION, as Spark widens it; None when only Spark knows."""
+    if left == right:
+        return left
+    wide = widest(left, right)
+    if is_a(wide, "DECIMAL"):
+        return Type("DECIMAL")  # of what precision, is Spark's to say
+    return Type("DOUBLE") if is_a(wide, "FLOAT") and (is_a(left, "DECIMAL") or is_a(right, "DECIMAL")) else wide
+
+
+def can_match(left: Type | None, right: Type | None) -> bool:
+    """Whether two types may be one column of a UNION: they are of one family, or not known."""
+    if left is None or right is None:
+        return True
+    return _FAMILIES.get(left.name, left.name) == _FAMILIES.get(right.name, right.name)

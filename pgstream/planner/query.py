@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgstream.errors import InvalidStatement, NotSupported, NotYet
-from pgstream.planner import joins, lookups, plan
+from pgstream.errors import InvalidStatement, NotSupported, NotYet, TypeMismatch
+from pgstream.planner import infer, joins, lookups, plan
 from pgstream.planner.bind import Item, Scope, at, check_names, renamed
 from pgstream.planner.bounded import Bounded, Cte
 from pgstream.planner.expressions import Compiler, has_aggregate
@@ -95,10 +95,14 @@ class Planner:
         if not all(s.is_plain for s in steps):
             steps = [retracting(s) for s in steps]
         inputs = [*(steps[0].node.inputs if isinstance(steps[0].node, plan.Union) else [steps[0].node]), steps[1].node]
-        columns = tuple(
-            c if c.type == other.type else replace(c, type=None)
-            for c, other in zip(first.columns, second.columns, strict=True)
-        )
+        pairs = list(zip(first.columns, second.columns, strict=True))
+        for c, other in pairs:
+            if not infer.can_match(c.type, other.type):
+                raise TypeMismatch(
+                    what=f"UNION types {c.type} and {other.type} cannot be matched", at=at(tree.expression),
+                    detail=f'They are of column "{c.name}".', hint="Write CAST(value AS type) in one of the queries.",
+                )  # fmt: skip
+        columns = tuple(replace(c, type=infer.common(c.type, other.type)) for c, other in pairs)
         retract = any(s.mode == "retract" for s in steps)
         changelog = any(s.kind == "changelog" for s in steps)
         return Step(
