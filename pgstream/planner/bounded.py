@@ -42,6 +42,8 @@ class Bounded:
 
     def holds(self, tree: exp.Expr, env: Env) -> bool:
         """Whether a relation or query reads bounded relations alone. Error: UndefinedRelation."""
+        if any(q.meta.get("window") is not None for q in tree.find_all(exp.Subquery)):
+            return False
         for table in tree.find_all(exp.Table):
             if table.meta.get("window") is not None or given(table) or not isinstance(table.this, exp.Identifier):
                 return False

@@ -22,7 +22,7 @@ from pgstream.planner.lookups import Lookups
 from pgstream.planner.outputs import Output, hides_window, only, project, select_list
 from pgstream.planner.over import Overs
 from pgstream.planner.ranks import Numbering, bounded
-from pgstream.planner.relations import Relations, given, opened
+from pgstream.planner.relations import Relations, given, opened, windowed
 from pgstream.planner.steps import Step, retracting, wanting
 from pgstream.planner.unnest import is_unnest, unnest
 from pgstream.sql.select import fold
@@ -252,8 +252,10 @@ class Planner:
         """A relation whose columns have their own names."""
         if isinstance(node, exp.Subquery):
             only(node, "this", "alias", "with_")
-            step = self.query(node.this, self._ctes(node, env), last=last)
-            return step, Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
+            window = node.meta.get("window")
+            step = self.query(node.this, self._ctes(node, env), last=last and window is None)
+            scope = Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
+            return step, windowed(scope, window)
         if not isinstance(node, exp.Table):
             raise NotYet(what=node.key.upper(), at=at(node))
         if not isinstance(node.this, exp.Identifier):
@@ -264,13 +266,13 @@ class Planner:
         return self._cte(node, cte, name, last) if cte is not None else self.relations.named(node, name)
 
     def _cte(self, node: exp.Table, cte: Cte, alias: str, last: bool) -> tuple[Step, Scope]:
-        if node.meta.get("window") is not None:
-            raise NotSupported(what="a CTE in a window function", at=at(node))
         if properties := given(node):
             raise NotSupported(what="WITH after a CTE", at=next(iter(properties.values())).at)
-        step = self.query(cte.query, cte.env, last=last)
+        window = node.meta.get("window")
+        step = self.query(cte.query, cte.env, last=last and window is None)
         scope = Scope((Item(alias or fold(node.this), step.columns, at=at(node)),), placed=step.placed)
-        return step, renamed(scope, cte.columns, at(cte.query)) if cte.columns else scope
+        scope = renamed(scope, cte.columns, at(cte.query)) if cte.columns else scope
+        return step, windowed(scope, window)
 
 
 def _place(clause: object, tree: exp.Expr) -> int | None:

@@ -19,7 +19,7 @@ from pgstream.planner import plan, sources
 from pgstream.planner.answers import Answers, Named
 from pgstream.planner.bind import Column, Item, Scope
 from pgstream.planner.plan import WINDOW_BOUNDS
-from pgstream.planner.steps import Bounds, Step
+from pgstream.planner.steps import Bounds, Step, watermarked
 from pgstream.properties import Given
 from pgstream.sql.dialect import WindowCall
 from pgstream.sql.select import qname
@@ -68,12 +68,8 @@ class Relations:
         label = alias or name.name
         columns = tuple(Column(c.name, c.name, c.type) for c in relation.columns)
         step = self._source(relation, columns, node, label, name)
-        if window is not None:
-            _check_window(window)
-            bounds = tuple(Column(b, b, _WINDOW_TYPE, bound=True) for b in WINDOW_BOUNDS)
-            columns = (*(c for c in columns if c.name not in WINDOW_BOUNDS), *bounds)
         path = () if alias else tuple(relation.full.path)
-        return step, Scope((Item(label, columns, path, relation, window, name.at),))
+        return step, windowed(Scope((Item(label, columns, path, relation, at=name.at),)), window)
 
     def _source(
         self, relation: RelationRecord, columns: tuple[Column, ...], node: exp.Table, label: str, name: QName
@@ -111,6 +107,17 @@ def _check_window(window: WindowCall) -> None:
         )  # fmt: skip
 
 
+def windowed(scope: Scope, window: WindowCall | None) -> Scope:
+    """The one relation of a scope with a window function around it. Error: InvalidStatement."""
+    if window is None:
+        return scope
+    _check_window(window)
+    [item] = scope.items
+    bounds = tuple(Column(b, b, _WINDOW_TYPE, bound=True) for b in WINDOW_BOUNDS)
+    columns = (*(c for c in item.columns if c.name not in WINDOW_BOUNDS), *bounds)
+    return replace(scope, items=(replace(item, columns=columns, window=window),))
+
+
 def opened(step: Step, scope: Scope) -> tuple[Step, Scope]:
     """The rows of a window function that is not grouped: its bounds are columns like any other."""
     window = scope.window
@@ -118,11 +125,28 @@ def opened(step: Step, scope: Scope) -> tuple[Step, Scope]:
         return step, scope
     if step.kind == "changelog":
         raise NotYet(what="a window over a changelog", at=window.at, hint="Declare its topic as a stream.")
-    if window.kind == "session":
-        raise NotYet(what="SESSION without GROUP BY", at=window.at)
     items = tuple(
         replace(i, window=None, columns=tuple(replace(c, bound=False) for c in i.columns)) for i in scope.items
     )
-    node = plan.Windows(step.node, plan.Window(window.kind, window.size_ms, window.advance_ms))
     columns = tuple(c for i in items for c in i.columns)
-    return replace(step, node=node, columns=columns, bounds=Bounds.of(window)), replace(scope, items=items)
+    shape = plan.Window(window.kind, window.size_ms, window.advance_ms)
+    bounds = Bounds.of(window)
+    if window.kind == "session":
+        # What a row was read from is not known of a whole session's.
+        items = tuple(replace(i, relation=None) for i in items)
+        node = _sessions(watermarked(step.node), shape, columns)
+        made = Step(node, columns, joined=step.joined, stateful=True, placed=False, bounds=bounds)
+        return made, replace(scope, items=items, placed=False)
+    made = replace(step, node=plan.Windows(step.node, shape), columns=columns, bounds=bounds)
+    return made, replace(scope, items=items)
+
+
+def _sessions(node: plan.Node, shape: plan.Window, columns: tuple[Column, ...]) -> plan.Node:
+    """Each row with the bounds of its session, when that closes: gathered, and given out in the order of event time."""
+    kept = [c for c in columns if c.field not in WINDOW_BOUNDS]
+    row = ", ".join(["`__time` AS t", *(f"{c.sql} AS c{i}" for i, c in enumerate(kept))])
+    gathered = plan.Aggregate(node, [], [plan.Expr("__session", f"collect_list(struct({row}))")], shape, final=True)
+    order = "(a, b) -> CASE WHEN a.t < b.t THEN -1 WHEN a.t > b.t THEN 1 ELSE 0 END"
+    each = [plan.Expr(c.field, f"`__item`.c{i}") for i, c in enumerate(kept)]
+    rows = plan.Unnest(gathered, plan.Expr("item", f"array_sort(`__session`, {order})"), each)
+    return plan.Project(rows, [plan.Expr(c.field, Column(c.field, c.field).sql) for c in columns])

@@ -4,8 +4,8 @@ Owns: the tokenizer (few keywords, so that ``state``, ``type`` or ``date`` stay 
 quotes both quote), and what DeltaStream's SELECT adds or forbids:
 
 - ``relation [AS] alias WITH ('prop' = value, …)``: properties in ``meta["given"]`` of the table's node;
-- ``TUMBLE(relation, SIZE n unit)``, ``HOP`` and ``CUMULATE(…, ADVANCE BY n unit)``, ``SESSION(relation, GAP n unit)``:
-  ``meta["window"]``;
+- ``TUMBLE(relation or (query), SIZE n unit)``, ``HOP`` and ``CUMULATE(…, ADVANCE BY n unit)``, ``SESSION(…, GAP n
+  unit)``: ``meta["window"]``;
 - ``JOIN relation WITHIN n unit ON …``: ``meta["within"]`` of the table's node;
 - ``a->b`` is ``exp.Dot``; every function is ``exp.Anonymous`` by its written name, so that the planner's own table
   decides what exists; types are text (``exp.Var``) that ``types.parse`` reads;
@@ -234,7 +234,8 @@ class DeltaStreamParser(Parser):
         if name.text.upper() not in WINDOWS or self._next.token_type is not TokenType.L_PAREN:
             return super()._parse_table_parts(*args, **kw)
         self._advance(2)
-        table: Any = super()._parse_table_parts(fast=True)
+        query = self._curr.token_type is TokenType.L_PAREN
+        table: Any = self._parse_select(table=True) if query else super()._parse_table_parts(fast=True)
         if table is None or not self._match(TokenType.COMMA):
             self.raise_error("a relation and a size")
         kind = name.text.upper()
