@@ -26,16 +26,25 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int | None = None
 
 
+class Descriptor(msgspec.Struct, frozen=True):
+    """A Protobuf message: its full name, and the files that describe it, a FileDescriptorSet in base64."""
+
+    files: str
+    message: str
+
+
 class StoreAccess(msgspec.Struct, frozen=True):
     """A store as the worker needs it: type and every option in clear. Never logged, never kept.
 
     ``registry``: the connection of its schema registry, as the kernel reads it (``formats.registry.java``).
+    ``descriptors``: the messages of its entities that the plan names.
     """
 
     name: str
     type: str
     options: dict[str, str]
     registry: str = ""
+    descriptors: dict[str, Descriptor] = {}
 
     def __repr__(self) -> str:
         return f"StoreAccess(name={self.name!r}, type={self.type!r}, options=…)"

@@ -6,16 +6,18 @@ moment, and nowhere else. Must not know: when a query runs. Start reading at ``s
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 
+from pgstream.catalog import kinds
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import pg_role
 from pgstream.catalog.store import Catalog
-from pgstream.engine.channel import Reader, Start, StoreAccess
+from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
 from pgstream.errors import UndefinedStore
-from pgstream.formats import registry
-from pgstream.planner.plan import KafkaSink, Lookup, Plan, ViewSink, load, sources, view_sources, walk
+from pgstream.formats import protobuf, registry
+from pgstream.planner.plan import KafkaSink, Lookup, Plan, Source, ViewSink, load, sources, view_sources, walk
 
 
 def stores_of(plan: Plan) -> set[str]:
@@ -33,8 +35,27 @@ async def _access(catalog: Catalog, plan: Plan) -> dict[str, StoreAccess]:
         if record is None:
             raise UndefinedStore(name=name)
         options = await catalog.store_options(name)
-        found[name] = StoreAccess(name, record.type, options, await _registry(catalog, options))
+        messages = {d: await descriptor(catalog, d) for d in _descriptors(plan, name)}
+        found[name] = StoreAccess(name, record.type, options, await _registry(catalog, options), messages)
     return found
+
+
+def _descriptors(plan: Plan, store: str) -> set[str]:
+    """The Protobuf messages of a store's entities that a plan names."""
+    sides: list[Source | KafkaSink] = [s for s in sources(plan.root) if s.store == store]
+    if isinstance(plan.sink, KafkaSink) and plan.sink.store == store:
+        sides.append(plan.sink)
+    return {d for s in sides for d in (s.value_descriptor, s.key_descriptor) if d is not None}
+
+
+async def descriptor(catalog: Catalog, name: str) -> Descriptor:
+    """The message ``source.message`` with the files that describe it. Errors: UndefinedObject, UnusableSchema."""
+    source, _, message = name.partition(".")
+    for (_, kind, of), record in catalog.snapshot.objects.items():
+        if kind == "descriptor_source" and of == source:
+            files = base64.b64decode((await catalog.inventory.secrets(record))["file"])
+            return Descriptor(base64.b64encode(protobuf.pruned(files, message)).decode(), message)
+    raise kinds.missing("descriptor_source", source)
 
 
 async def _registry(catalog: Catalog, options: Mapping[str, str]) -> str:

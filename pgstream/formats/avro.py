@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import fastavro
 import fastavro.schema
 
 from pgstream.errors import NotSupported, TypeMismatch, UnusableSchema
+from pgstream.formats.columns import Field
 from pgstream.types import BOOLEAN, Type
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -54,15 +54,6 @@ _WRITTEN: dict[str, Any] = {
     "BYTES": "bytes",
     "DATE": {"type": "int", "logicalType": "date"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a record as a column."""
-
-    name: str
-    type: Type
-    nullable: bool
 
 
 def parsed(text: str, refers: Sequence[str] = ()) -> Any:

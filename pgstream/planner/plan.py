@@ -56,6 +56,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
 
     ``watermark``: whether a step above needs event time; the worker sets withWatermark(lateness_ms) only then.
     ``idle_ms``: silent this long, the source no longer holds the others' event time back.
+    ``value_descriptor`` and ``key_descriptor``: Protobuf messages, ``source.message``, where no registry knows them.
     ``on_bad_record``: terminate, ignore, or log (to ``bad_record_topic`` in ``bad_record_store``).
     """
 
@@ -69,6 +70,8 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     primary_key: list[str] = []
     key_format: str | None = None
     key_type: str | None = None
+    value_descriptor: str | None = None
+    key_descriptor: str | None = None
     timestamp: str | None = None
     timestamp_format: str = "sql"
     lateness_ms: int = 10000
@@ -396,10 +399,14 @@ class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A schema as a registry knows it: the text that records are written by, and the id that they carry."""
+    """A schema as a registry knows it: the text that records are written by, and the id that they carry.
+
+    Of Protobuf: its files in base64, and the ``message`` of them that is written.
+    """
 
     id: int
     text: str
+    message: str = ""
 
 
 class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
@@ -407,7 +414,7 @@ class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
 
     ``key_columns`` with ``key_format`` make the record key (primitive: exactly one). ``mode`` upsert: a deleted key
     is written as a tombstone (needs a key). The record's timestamp is ``__time``. ``value_schema`` and ``key_schema``:
-    of formats that have schemas.
+    of formats that have schemas; ``value_descriptor`` and ``key_descriptor``: the Protobuf messages instead.
     """
 
     relation: str
@@ -422,6 +429,8 @@ class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
     options: dict[str, str] = {}
     value_schema: Schema | None = None
     key_schema: Schema | None = None
+    value_descriptor: str | None = None
+    key_descriptor: str | None = None
 
 
 class ResultSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="result"):

@@ -68,6 +68,8 @@ def open_source(
         primary_key=list(relation.primary_key),
         key_format=settled["key.format"].lower() if settled.get("key.format") else None,
         key_type=settled.get("key.type") or None,
+        value_descriptor=settled.get("value.descriptor.name") or None,
+        key_descriptor=settled.get("key.descriptor.name") or None,
         timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
         timestamp_format=settled.get("timestamp.format", "sql").lower(),
         lateness_ms=int(settled.get("source.allow.latency.millis", "10000")),

@@ -147,7 +147,9 @@ class RunningQuery:
         # Source rows keep the order of their partition; results of operators are put in event-time order.
         order = "all" if compiled.step.stateful else "source" if compiled.step.upsert else "runs"
         return {"type": "kafka", "topic": sink.entity, "mode": sink.mode, "order": order,
-                "value": writing(sink.value_format, sink.timestamp_format, sink.value_schema),
-                "key": writing(sink.key_format or "json", sink.timestamp_format, sink.key_schema),
+                "value": writing(sink.value_format, sink.timestamp_format, sink.value_schema,
+                                 access.descriptors.get(sink.value_descriptor or "")),
+                "key": writing(sink.key_format or "json", sink.timestamp_format, sink.key_schema,
+                               access.descriptors.get(sink.key_descriptor or "")),
                 "columns": sink.columns, "key_columns": sink.key_columns,
                 "properties": face(access.type).producer(access.options, sink.options)}  # fmt: skip

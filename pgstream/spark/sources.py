@@ -122,24 +122,26 @@ class Sources:
 
     def decoder(self, source: Source) -> dict[str, Any]:
         """What ``RecordDecoder`` is told."""
-        registry = self.stores[source.store].registry if self.stores is not None else ""
+        access = self.stores[source.store] if self.stores is not None else None
+        registry, descriptors = (access.registry, access.descriptors) if access is not None else ("", {})
+        value, key = descriptors.get(source.value_descriptor or ""), descriptors.get(source.key_descriptor or "")
         config: dict[str, Any] = {
             "columns": ddl(source),
             "kind": source.kind,
             "topic": source.entity,
-            "value": reading(source.value_format, source.timestamp_format, registry),
+            "value": reading(source.value_format, source.timestamp_format, registry, value),
             "timestamp": source.timestamp,
             "watermark": source.watermark,
             "on_bad_record": source.on_bad_record,
             "primary_key": source.primary_key,
-            "key": reading(source.key_format, source.timestamp_format, registry) if source.key_format else None,
+            "key": reading(source.key_format, source.timestamp_format, registry, key) if source.key_format else None,
             "row_key": "rowkey" in source.wants,
             "key_type": types.parse(source.key_type).spark if source.key_type else None,
             "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},
         }
         if source.on_bad_record == "log" and self.stores is not None:
-            access = self.stores[source.bad_record_store or source.store]
-            properties = face(access.type).producer(access.options, {})
+            log = self.stores[source.bad_record_store or source.store]
+            properties = face(log.type).producer(log.options, {})
             config["log"] = json.dumps({"topic": source.bad_record_topic, "properties": properties})
         return config
 

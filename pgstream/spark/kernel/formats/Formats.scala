@@ -34,6 +34,7 @@ object Formats {
       if (columns.length != 1) throw new Malformed(s"a primitive is one column, not ${columns.length}")
       new PrimitiveReader(columns)
     case "avro" => new AvroReader(columns, Registry.open(side.str("registry")))
+    case "protobuf" => new ProtobufReader(columns, Protobuf.reading(side))
     case other => throw new IllegalArgumentException(s"no format $other")
   }
 
@@ -41,6 +42,10 @@ object Formats {
     case "json" => new JsonWriter(schema, which, separator(side))
     case "primitive" => new PrimitiveWriter(schema, which(0))
     case "avro" => new AvroWriter(side.str("schema"), side.get("schema_id").asInt, schema, which)
+    case "protobuf" =>
+      val message = Protobuf.message(side)
+      val prefix = side.opt("schema_id").map(id => RegisteredMessage.prefix(id.toInt, message)).getOrElse(Array.emptyByteArray)
+      new ProtobufWriter(message, prefix, schema, which)
     case other => throw new IllegalArgumentException(s"no format $other")
   }
 

@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
+import com.google.protobuf.Descriptors.FileDescriptor
 import org.apache.avro.Schema
 import org.apache.kafka.common.security.ssl.DefaultSslEngineFactory
 
@@ -28,6 +29,7 @@ final class Registry(config: String) {
   private val uris = c.strings("uris")
   private def unreachable(why: String) = new RegistryException(c.str("name"), why)
   private val schemas = new ConcurrentHashMap[Integer, Schema]
+  private val files = new ConcurrentHashMap[Integer, FileDescriptor]
   @volatile private var first = 0
 
   private lazy val client = {
@@ -47,9 +49,7 @@ final class Registry(config: String) {
     val known = schemas.get(id)
     if (known != null) known
     else {
-      val found = get(s"/schemas/ids/$id").getOrElse(throw new Malformed(s"schema $id is not in the schema registry"))
-      val kind = found.opt("schemaType").getOrElse("AVRO")
-      if (kind != "AVRO") throw new Malformed(s"schema $id is $kind, not AVRO")
+      val found = registered(id, "AVRO")
       val schema =
         try parsed(found, new Schema.Parser, Set.empty)
         catch { case e: org.apache.avro.AvroRuntimeException => throw new Malformed(s"schema $id cannot be used: ${e.getMessage}") }
@@ -58,16 +58,52 @@ final class Registry(config: String) {
     }
   }
 
+  /** The file of Protobuf messages of this id. Errors as above. */
+  def protobuf(id: Int): FileDescriptor = {
+    val known = files.get(id)
+    if (known != null) known
+    else {
+      val found = registered(id, "PROTOBUF")
+      val refers = scala.collection.mutable.Map.empty[String, String]
+      collect(found, refers)
+      val file =
+        try ProtobufText.file(found.str("schema"), refers.toMap)
+        catch { case e: Malformed => throw new Malformed(s"schema $id cannot be used: ${e.getMessage}") }
+      files.put(id, file)
+      file
+    }
+  }
+
+  private def registered(id: Int, wanted: String): JsonNode = {
+    val found = get(s"/schemas/ids/$id").getOrElse(throw new Malformed(s"schema $id is not in the schema registry"))
+    val kind = found.opt("schemaType").getOrElse("AVRO")
+    if (kind != wanted) throw new Malformed(s"schema $id is $kind, not $wanted")
+    found
+  }
+
+  /** The texts that this one refers to, and those that they do, by the names that they are imported under. */
+  private def collect(found: JsonNode, into: scala.collection.mutable.Map[String, String]): Unit =
+    references(found).foreach { r =>
+      if (!into.contains(r.str("name"))) {
+        val inner = version(r.str("subject"), r.get("version").asInt)
+        into(r.str("name")) = inner.str("schema")
+        collect(inner, into)
+      }
+    }
+
+  private def references(found: JsonNode): Seq[JsonNode] = Option(found.get("references")).toSeq.flatMap(_.elements().asScala)
+
+  private def version(subject: String, version: Int): JsonNode = {
+    val quoted = java.net.URLEncoder.encode(subject, UTF_8).replace("+", "%20")
+    get(s"/subjects/$quoted/versions/$version").getOrElse(throw new Malformed(s"""schema "$subject", version $version, is not in the schema registry"""))
+  }
+
   /** Schemas that this one refers to come first, so that the parser knows their names. */
   private def parsed(found: JsonNode, parser: Schema.Parser, seen: Set[(String, Int)]): Schema = {
-    Option(found.get("references")).toSeq.flatMap(_.elements().asScala).foreach { r =>
+    references(found).foreach { r =>
       val at = (r.str("subject"), r.get("version").asInt)
       if (seen(at)) throw new org.apache.avro.SchemaParseException(s"${at._1} refers to itself")
-      if (!parser.getTypes.containsKey(r.str("name"))) {
-        val subject = java.net.URLEncoder.encode(at._1, UTF_8).replace("+", "%20")
-        val inner = get(s"/subjects/$subject/versions/${at._2}").getOrElse(throw new Malformed(s"""schema "${at._1}", version ${at._2}, is not in the schema registry"""))
-        parsed(inner, parser, seen + at)
-      }
+      if (!parser.getTypes.containsKey(r.str("name"))) parsed(version(at._1, at._2), parser, seen + at)
     }
     parser.parse(found.str("schema"))
   }
