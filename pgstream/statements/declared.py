@@ -152,7 +152,7 @@ def key_columns(d: Declared) -> tuple[str, ...]:
 def _key_type(d: Declared) -> Declared:
     format_, text, at = d.get("key.format"), d.get("key.type"), d.at("key.type")
     if format_ is None:
-        raise MissingOption(name="key.format", hint="key.type needs key.format: PRIMITIVE, JSON or AVRO.")
+        raise MissingOption(name="key.format", hint="key.type needs key.format: PRIMITIVE, JSON, AVRO or PROTOBUF.")
     try:
         type_ = types.parse(text or "")
     except PgStreamError as e:
@@ -162,7 +162,8 @@ def _key_type(d: Declared) -> Declared:
         raise InvalidOption(
             what=f"key.type {type_} cannot be a PRIMITIVE key", at=at, hint=f"Use one of {', '.join(PRIMITIVE_KEYS)}."
         )
-    if type_.name != "STRUCT" and (format_ == "json" or (format_ == "avro" and type_.name not in PRIMITIVE_KEYS)):
+    bare = format_ == "avro" and type_.name in PRIMITIVE_KEYS
+    if type_.name != "STRUCT" and format_ != "primitive" and not bare:
         raise InvalidOption(
             what=f"key.type {type_} cannot be a {format_.upper()} key", at=at, hint="Use STRUCT<name type, …>."
         )

@@ -17,7 +17,7 @@ from pgstream.errors import DependentsExist, NotSupported, RegistryUnreachable
 from pgstream.names import Name, QName
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places, registered
+from pgstream.statements import descriptors, places, registered
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, json_text, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
@@ -30,7 +30,8 @@ class CreateEntity(Statement):
     """CREATE ENTITY entity_name [IN STORE store_name] [WITH ( 'parameter' = value [, ...] )];
 
     Make a topic in a store. Kafka: 'kafka.partitions', 'kafka.replicas', and any topic configuration as
-    'kafka.topic.<config>'; the broker's defaults hold for what is not given.
+    'kafka.topic.<config>'; the broker's defaults hold for what is not given. 'value.descriptor' and 'key.descriptor'
+    attach Protobuf messages, source.message.
     """
 
     words: ClassVar = ("CREATE", "ENTITY")
@@ -57,9 +58,10 @@ class CreateEntity(Statement):
         store, entity = places.store(ctx, self.store), places.entity(self.path)
         kind = places.store_type(store)
         kind.require(Can.CREATE_ENTITY, self.path.at)
-        options = kind.entity_options.check(self.given)
+        attached, options = descriptors.said(ctx, self.given, kind.entity_options.check(self.given))
         async with places.open_store(ctx, store, self.path.at) as admin:
             await admin.create(entity, options)
+        await descriptors.attach(ctx, store.name, entity, attached)
         summary = f'entity "{entity}" was successfully created in store "{store.name}"'
         return done(self.tag, ddl("entity", entity, "CREATE", [store.name, *self.path.parts], summary))
 
@@ -69,7 +71,8 @@ class UpdateEntity(Statement):
     """UPDATE ENTITY entity_name [IN STORE store_name] WITH ( 'parameter' = { value | NULL } [, ...] );
 
     Change a topic's configuration, as 'kafka.topic.<config>'; NULL goes back to the broker's default. Partitions can
-    grow: 'kafka.partitions'.
+    grow: 'kafka.partitions'. 'value.descriptor' and 'key.descriptor' attach Protobuf messages, source.message; NULL
+    takes them away. Relations that are there keep theirs.
     """
 
     words: ClassVar = ("UPDATE", "ENTITY")
@@ -99,10 +102,15 @@ class UpdateEntity(Statement):
         kind.require(Can.CREATE_ENTITY, self.path.at)
         if (replicas := self.given.get("kafka.replicas") or self.given.get("topic.replicas")) is not None:
             raise NotSupported(what="changing how many replicas an entity has", at=replicas.at)
-        options = kind.entity_options.check(self.given)
-        unset = frozenset(g.name for g in self.given.values() if g.value is None)
+        attached, options = descriptors.said(ctx, self.given, kind.entity_options.check(self.given))
+        others = {k: g for k, g in self.given.items() if k not in {f"{side}.descriptor" for side in attached}}
+        unset = frozenset(g.name for g in others.values() if g.value is None)
         async with places.open_store(ctx, store, self.path.at) as admin:
-            await admin.update(entity, options, unset)
+            if others:
+                await admin.update(entity, options, unset)
+            else:
+                await admin.describe(entity)
+        await descriptors.attach(ctx, store.name, entity, attached)
         summary = f'entity "{entity}" was successfully updated in store "{store.name}"'
         return done(self.tag, ddl("entity", entity, "UPDATE", [store.name, *self.path.parts], summary))
 
@@ -149,6 +157,7 @@ class DropEntity(Statement):
             )
         async with places.open_store(ctx, store, self.path.at) as admin:
             await admin.drop(entity)
+        await descriptors.attach(ctx, store.name, entity, dict.fromkeys(descriptors.SIDES))
         summary = f'entity "{entity}" was successfully dropped from store "{store.name}"'
         return done(self.tag, ddl("entity", entity, "DROP", [store.name, *self.path.parts], summary))
 
@@ -202,8 +211,9 @@ def _pattern(like: str) -> re.Pattern[str]:
 class DescribeEntity(Statement):
     """DESCRIBE ENTITY entity_path [IN STORE store_name];
 
-    One row about a topic: its partitions, replicas and configuration (JSON), the first and the next offset of each
-    partition (JSON), how many offsets lie between them, and the newest schemas of its subjects in the store's registry.
+    One row about a topic: its partitions, replicas and configuration (JSON), the Protobuf messages attached to it, the
+    first and the next offset of each partition (JSON), how many offsets lie between them, and the newest schemas of its
+    subjects in the store's registry.
     """
 
     words: ClassVar = ("DESCRIBE", "ENTITY")
@@ -236,7 +246,8 @@ class DescribeEntity(Statement):
         offsets = {str(x.partition): {"first": x.first, "next": x.next} for x in held}
         count = sum(x.next - x.first for x in held)
         key, value = [await self._schema(ctx, store, f"{e.name}-{side}") for side in ("key", "value")]
-        row = (e.name, True, e.partitions, e.replicas, None, None, json_text(e.configs), json_text(offsets), count,
+        messages = [descriptors.attached(ctx, store.name, e.name, side) for side in ("key", "value")]
+        row = (e.name, True, e.partitions, e.replicas, *messages, json_text(e.configs), json_text(offsets), count,
                key, value)  # fmt: skip
         return listing(self.columns, [row])
 

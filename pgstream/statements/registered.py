@@ -14,28 +14,34 @@ import msgspec
 
 from pgstream.catalog import kinds
 from pgstream.catalog.records import ColumnRecord, StoreRecord
-from pgstream.errors import NoRegistry, UnusableSchema
-from pgstream.formats import avro
+from pgstream.errors import NoRegistry, NotYet, UnusableSchema
+from pgstream.formats import avro, protobuf
 from pgstream.formats.registry import Registered, Registry
 from pgstream.planner.plan import KafkaSink, Plan, Schema
-from pgstream.statements import places
+from pgstream.statements import descriptors, places
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.types import Type, parse
 
-FORMATS = ("avro",)
-"""Formats whose records carry the id of a schema."""
+FORMATS = ("avro", "protobuf")
+"""Formats that have schemas. Records carry the id of theirs, unless a descriptor says what they are."""
 
 
 def check(d: Declared, at: int | None = None) -> None:
-    """A relation of such a format lies in a store that has a registry."""
+    """A relation of such a format lies in a store that has a registry, or has a descriptor."""
     for side in ("value.format", "key.format"):
-        if (format_ := d.get(side)) in FORMATS and "schema_registry.name" not in d.store.options:
+        described = descriptors.of(d, side.removesuffix(".format")) is not None
+        if (format_ := d.get(side)) in FORMATS and not described and "schema_registry.name" not in d.store.options:
             raise NoRegistry(store=d.store.name, format=str(format_).upper(), at=d.at(side) or at)
+        if format_ == "protobuf" and not described:
+            raise NotYet(what="PROTOBUF of a schema registry", at=d.at(side) or at)
 
 
 async def columns(ctx: Context, d: Declared) -> tuple[ColumnRecord, ...]:
     """All columns of the newest schema of the values. Errors: UnusableSchema, RegistryUnreachable."""
+    if (descriptor := descriptors.of(d, "value")) is not None:
+        m = await descriptors.message(ctx, descriptor, d.at("value.descriptor.name"))
+        return tuple(ColumnRecord(f.name, f.type, f.nullable) for f in protobuf.columns_of(m))
     found = await _latest(ctx, d, "value")
     if found is None:
         raise UnusableSchema(
@@ -49,6 +55,9 @@ async def key_type(ctx: Context, d: Declared) -> Declared:
     """With the key's type out of its newest schema, when the format has schemas and no type was given."""
     if d.get("key.format") not in FORMATS or d.get("key.type") is not None or d.get("key.columns") is not None:
         return d
+    if (descriptor := descriptors.of(d, "key")) is not None:
+        m = await descriptors.message(ctx, descriptor, d.at("key.descriptor.name"))
+        return d.also(key_type=str(protobuf.struct_of(m)))
     found = await _latest(ctx, d, "key")
     return d if found is None else d.also(key_type=str(avro.type_of(_schema(found))))
 
@@ -64,7 +73,11 @@ async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
         ("key", sink.key_format, sink.key_columns),
     ):
         if format_ in FORMATS and names:
-            schema = await _registered(ctx, d, side, [(n, types[n]) for n in names])
+            written = [(n, types[n]) for n in names]
+            if (descriptor := descriptors.of(d, side)) is not None:
+                protobuf.check_writes(await descriptors.message(ctx, descriptor), written)
+                continue
+            schema = await _registered(ctx, d, side, written)
             sink = msgspec.structs.replace(sink, **{f"{side}_schema": schema})
     return msgspec.structs.replace(plan, sink=sink)
 

@@ -16,7 +16,7 @@ from pgstream.names import Name, QName
 from pgstream.planner.plan import KafkaSink
 from pgstream.planner.select import Planned
 from pgstream.properties import Options
-from pgstream.statements import declared, registered
+from pgstream.statements import declared, descriptors, registered
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.stores.spec import Can
@@ -26,7 +26,7 @@ def declare(ctx: Context, given: Options, name: QName) -> Declared:
     """A new sink's WITH, checked against its store."""
     d = declared.declare(ctx, given, name.name.lower())
     d.kind.require(Can.SINK, name.at)
-    return d
+    return descriptors.settle(ctx, d)
 
 
 def check_kind(planned: Planned, kind: str, statement: str, at: int) -> None:
@@ -84,6 +84,8 @@ def kafka_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[s
         key_columns=list(key),
         timestamp_format=d.get("timestamp.format") or "sql",
         options={k: v for k, v in d.properties.items() if k.startswith("kafka.producer.")},
+        value_descriptor=descriptors.of(d, "value"),
+        key_descriptor=descriptors.of(d, "key"),
     )
 
 

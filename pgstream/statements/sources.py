@@ -23,7 +23,7 @@ from pgstream.catalog.records import ObjectRecord
 from pgstream.errors import InvalidOption
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, places
+from pgstream.statements import access, descriptors, places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result
@@ -151,7 +151,7 @@ class _CopySource(OfKind):
         return Need(access.SEES, self.kind, self.name), access.creates(self.kind)
 
     async def execute(self, ctx: Context) -> Result:
-        record, name = places.object(ctx, self.kind, self.name), self.to.text
+        record, name = descriptors.without_attachments(places.object(ctx, self.kind, self.name)), self.to.text
         copy = replace(record, id="", name=name, owner=ctx.session.role, created_by=ctx.session.user)
         await ctx.catalog.inventory.create(copy, await ctx.catalog.inventory.secrets(record), at=self.to.at)
         return done(self.tag, ddl(self.kind, name, "CREATE", [name]))
@@ -187,10 +187,14 @@ class DropFunctionSource(Drop):
 class DropDescriptorSource(Drop):
     """DROP DESCRIPTOR_SOURCE [IF EXISTS] source_name;
 
-    Forget a descriptor source and its descriptors.
+    Forget a descriptor source and its descriptors. Refused while an entity or a relation has one of them.
     """
 
     kind: ClassVar[str] = "descriptor_source"
+
+    async def drop(self, ctx: Context) -> None:
+        descriptors.check_unused(ctx, places.object(ctx, self.kind, self.name), self.name.at)
+        await Drop.drop(self, ctx)
 
 
 class ListFunctionSources(List):

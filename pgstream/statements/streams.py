@@ -20,7 +20,7 @@ from pgstream.names import FullName, Name, QName
 from pgstream.properties import Options
 from pgstream.sql.columns import ColumnDef
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, declared, places, registered, topics
+from pgstream.statements import access, declared, descriptors, places, registered, topics
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, exists
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
@@ -39,7 +39,8 @@ class CreateStream(Statement):
     'topic.partitions' and 'topic.replicas' given. 'value.format' is required; 'topic' is the lower-cased name unless
     given, 'store' the session's store. 'timestamp' names the column that is the event time (BIGINT epoch milliseconds,
     TIMESTAMP or TIMESTAMP_LTZ); without it the record's own timestamp counts. Without columns, those of the newest
-    schema in the store's schema registry are taken ('value.format' = 'avro').
+    schema in the store's schema registry are taken ('value.format' = 'avro' or 'protobuf'), or those of the Protobuf
+    message that 'value.descriptor.name' names or that is attached to the topic.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "STREAM")
@@ -98,7 +99,10 @@ class CreateStream(Statement):
     async def _relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
         d = declared.declare(ctx, self.given, self.name.name.lower(), _CAN[self.kind], self.name.at)
         if d.get("value.format") is None:
-            raise MissingOption(name="value.format", hint="Give 'value.format' = 'json', 'avro' or 'primitive'.")
+            raise MissingOption(
+                name="value.format", hint="Give 'value.format' = 'json', 'avro', 'protobuf' or 'primitive'."
+            )
+        d = descriptors.settle(ctx, d)
         registered.check(d, self.name.at)
         d = await registered.key_type(ctx, d)
         columns, key = await self._columns(ctx, d)
@@ -122,7 +126,7 @@ class CreateStream(Statement):
             raise InvalidStatement(
                 what=f"a {self.kind} needs columns",
                 at=self.name.at,
-                hint="Only those of AVRO can be taken from the store's schema registry.",
+                hint="Only those of AVRO and PROTOBUF come with the schema or the descriptor.",
             )
         columns = await registered.columns(ctx, d)
         names = [c.name for c in columns]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 _PASSWORD_MECHANISMS = "PLAIN|SHA256|SHA512|SCRAM-SHA-256|SCRAM-SHA-512"  # noqa: S105
-_FORMATS = ("JSON", "AVRO", "PRIMITIVE")
-_FORMATS_LATER = ("PROTOBUF",)
+_FORMATS = ("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")
 _PEM = "the PEM text itself, not a file name"
 
 OPTIONS = OptionTable(
@@ -84,7 +83,6 @@ _TOPIC_CONFIG = Option(
     prefix=True,
     example="kafka.topic.retention.ms",
 )
-_DESCRIPTOR = "Descriptors come with the PROTOBUF format."
 
 ENTITY = OptionTable(
     "a Kafka entity",
@@ -103,8 +101,8 @@ ENTITY = OptionTable(
             minimum=1,
             aliases=("topic.replicas", "kafka.topic.replicas"),
         ),
-        Option("value.descriptor", Kind.TEXT, "Descriptor of the values.", later=_DESCRIPTOR),
-        Option("key.descriptor", Kind.TEXT, "Descriptor of the keys.", later=_DESCRIPTOR),
+        Option("value.descriptor", Kind.TEXT, "Protobuf message of the values.", example="my_source.shop.Order"),
+        Option("key.descriptor", Kind.TEXT, "Protobuf message of the keys.", example="my_source.shop.Key"),
         _TOPIC_CONFIG,
     ),
 )
@@ -153,7 +151,6 @@ RELATION = OptionTable(
             Kind.WORD,
             "Format of the record values.",
             choices=_FORMATS,
-            choices_later=_FORMATS_LATER,
             example="json",
         ),
         _TIMESTAMP,
@@ -180,14 +177,24 @@ RELATION = OptionTable(
             Kind.WORD,
             "Format of the record keys.",
             choices=_FORMATS,
-            choices_later=_FORMATS_LATER,
         ),
         Option("key.type", Kind.TEXT, "Type of the record keys.", example="STRUCT<userid VARCHAR>"),
         Option("key.columns", Kind.TEXT, "Comma-separated columns that make the record key of a sink."),
         Option("value.columns.exclude", Kind.TEXT, "Columns of a sink kept in the key only; needs key.columns."),
         Option("value.subject", Kind.TEXT, "Subject of the values' schemas in the registry; otherwise <topic>-value."),
         Option("key.subject", Kind.TEXT, "Subject of the keys' schemas in the registry; otherwise <topic>-key."),
-        Option("key.descriptor.name", Kind.TEXT, "Protobuf message of the keys.", later=_DESCRIPTOR),
+        Option(
+            "value.descriptor.name",
+            Kind.TEXT,
+            "Protobuf message of the values, source.message; otherwise the entity's, or the schema registry's.",
+            example="my_source.shop.Order",
+        ),
+        Option(
+            "key.descriptor.name",
+            Kind.TEXT,
+            "Protobuf message of the keys, source.message; otherwise the entity's, or the schema registry's.",
+            example="my_source.shop.Key",
+        ),
         Option("enable.upsert.mode", Kind.BOOLEAN, "The record key of a changelog carries its primary key."),
         *_BAD_RECORDS,
         _TOPIC_CONFIG,
@@ -226,7 +233,6 @@ SOURCE = OptionTable(
             Kind.WORD,
             "Format of the record values, instead of the relation's.",
             choices=_FORMATS,
-            choices_later=_FORMATS_LATER,
         ),
     ),
 )

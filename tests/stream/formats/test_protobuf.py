@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from decimal import Decimal
 from typing import Any
 
 import pytest

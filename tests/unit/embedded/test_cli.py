@@ -81,7 +81,7 @@ def test_wrong_flag() -> None:
 
 def test_list_of_jars() -> None:
     lines = run("jars", "--broker", "--list").stdout.splitlines()
-    assert len(lines) == 51 and all(len(line.split()) == 3 for line in lines)
+    assert len(lines) == 56 and all(len(line.split()) == 3 for line in lines)
 
 
 def test_check(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pgstream.errors import ConfigurationError
 GOOD = {"a-1.jar": b"one", "b-2.jar": b"two"}
 
 
-@pytest.mark.parametrize(("part", "count"), [("connectors", 5), ("broker", 46)])
+@pytest.mark.parametrize(("part", "count"), [("connectors", 10), ("broker", 46)])
 def test_lock_file(part: str, count: int) -> None:
     locked = jars.locked(part)
     assert len(locked) == count == len({jar.file for jar in locked})
