@@ -43,10 +43,36 @@ def join(bounded: Bounded, left: Step, left_scope: Scope, node: exp.Join, env: E
         return None
     if left.mode != "append" and bounded.is_view(item, env):
         return None  # its changes are read
-    how = _how(node, left)
+    where = bounded.slices.relation(node.meta["start"])[0]
+    return _joined(bounded, (left, left_scope), node, env, item=item, where=where)
+
+
+def turns(bounded: Bounded, first: exp.Expr, node: exp.Join, env: Env) -> bool:
+    """Whether a FROM begins with a bounded relation that an inner join puts beside something else."""
+    if not isinstance(first, exp.Table) or not bounded.holds(first, env) or bounded.holds(node.this, env):
+        return False
+    inner = not node.args.get("side") and str(node.args.get("kind") or "") in ("", "INNER", "CROSS")
+    return inner and "within" not in node.this.meta and isinstance(node.this, (exp.Table, exp.Subquery))
+
+
+def turned(
+    bounded: Bounded, first: exp.Table, right: tuple[Step, Scope], node: exp.Join, env: Env
+) -> tuple[Step, Scope]:
+    """The same join with the stream before the bounded relation; its columns stay in the order of the text."""
+    where = bounded.slices.first(first.parts[0].meta["start"])
+    step, scope = _joined(bounded, right, node, env, item=first, where=where)
+    return step, replace(scope, items=scope.items[::-1])
+
+
+def _joined(
+    bounded: Bounded, rows: tuple[Step, Scope], node: exp.Join, env: Env, *, item: exp.Expr, where: Range
+) -> tuple[Step, Scope]:
+    """``item``: the bounded relation, which stands at ``where``."""
+    left, left_scope = rows
+    how = _how(node, item, left)
     name = _alias(item)
     found = Lookup(bounded, left_scope, env)
-    where, on = bounded.slices.relation(node.meta["start"])
+    on = bounded.slices.relation(node.meta["start"])[1]
     found.words.say("SELECT * FROM ")
     found.cut(where, item if isinstance(item, exp.Lateral) else None, [item])
     if on is not None:
@@ -278,10 +304,9 @@ def _alias(item: exp.Expr) -> str:
     raise NotYet(what="a query in FROM without a name", at=at(item), hint="Give it one: (SELECT …) AS name.")
 
 
-def _how(node: exp.Join, left: Step) -> str:
+def _how(node: exp.Join, item: exp.Expr, left: Step) -> str:
     """inner or left. Errors: NotYet, NotSupported."""
     side, kind = str(node.args.get("side") or ""), str(node.args.get("kind") or "")
-    item: exp.Expr = node.this
     if isinstance(item, exp.Table):
         only(item, "this", "db", "catalog", "alias")
     if left.mode != "append":

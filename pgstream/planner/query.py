@@ -223,15 +223,19 @@ class Planner:
     # FROM
 
     def _from(self, tree: exp.Select, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
-        joined = any(not is_unnest(j) for j in tree.args.get("joins") or [])
-        step, scope = self._relation(tree.args["from_"].this, env, last and not tree.args.get("joins"))
+        joins_ = tree.args.get("joins") or []
+        joined = any(not is_unnest(j) for j in joins_)
+        if (turned := self._turned(tree.args["from_"].this, joins_[:1], env)) is not None:
+            (step, scope), joins_ = turned, joins_[1:]
+        else:
+            step, scope = self._relation(tree.args["from_"].this, env, last and not joins_)
         if joined:
             step, scope = opened(step, scope)
         if "within" in tree.args["from_"].this.meta:
             raise InvalidStatement(
                 what="WITHIN stands after the right relation of a join", at=tree.args["from_"].this.meta["within"][1]
             )
-        for join in tree.args.get("joins") or []:
+        for join in joins_:
             if is_unnest(join):
                 step, scope = unnest(step, scope, join)
                 continue
@@ -241,6 +245,18 @@ class Planner:
             right, right_scope = opened(*self._relation(join.this, env))
             step, scope = joins.join(step, scope, join, right, right_scope)
         return step, scope
+
+    def _turned(self, first: exp.Expr, joins_: list[exp.Join], env: Mapping[str, Cte]) -> tuple[Step, Scope] | None:
+        """A FROM that begins with a bounded relation beside a stream: the stream stands first, then."""
+        if not joins_ or is_unnest(joins_[0]) or not lookups.turns(self.bounded, first, joins_[0], env):
+            return None
+        assert isinstance(first, exp.Table)
+        read = len(self.relations.read)
+        right, right_scope = opened(*self._relation(joins_[0].this, env))
+        if right.mode == "append":
+            return lookups.turned(self.bounded, first, (right, right_scope), joins_[0], env)
+        del self.relations.read[read:]
+        return None
 
     def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
         alias = node.args.get("alias")

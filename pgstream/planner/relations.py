@@ -79,7 +79,7 @@ class Relations:
             if self.want == "result":
                 raise NotYet(
                     what="the changes of a materialized view in an interactive SELECT", at=name.at,
-                    hint="Write the stream first: FROM stream JOIN view; or keep the result: CREATE MATERIALIZED VIEW.",
+                    hint="Keep the result: CREATE MATERIALIZED VIEW … AS SELECT …",
                 )  # fmt: skip
             source = sources.open_view(relation, label, given(node), name.at)
         else:

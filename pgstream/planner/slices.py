@@ -68,6 +68,11 @@ class Slices:
         last = self._border(i + 1)
         return relation, (self.tokens[i + 1].start, self.tokens[last - 1].end + 1)
 
+    def first(self, name: int) -> Range:
+        """The first relation of a FROM, whose name begins at an offset, with its alias."""
+        i = self._index[name]
+        return self.tokens[i].start, self.tokens[self._border(i) - 1].end + 1
+
     def _border(self, i: int) -> int:
         depth = 0
         while i < len(self.tokens):
