@@ -1,8 +1,8 @@
 """APPLICATION: several statements as one, and the virtual relations that only they see.
 
 Owns: the grammar: an application is read whole, each of its statements by its own class, so a fault is found where it
-is. Running one is planned: it is refused then, and nothing is made.
-Must not know: how its statements are planned. Manual: "APPLICATION".
+is. Running one is planned: it is refused when all is checked, and nothing is made.
+Must not know: how its statements are checked (``trial``). Manual: "APPLICATION".
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from pgstream.sql.cursor import Cursor
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
 from pgstream.statements.continuous import QueryOptions, query_options
 from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
-from pgstream.statements.explained import Explained
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable
+from pgstream.statements.trial import VIRTUAL, Trial, Whole
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
 
-VIRTUAL = "virtual"
-"""The database that virtual relations are named in."""
 _HINT = "Send its statements one by one: each CREATE … AS and INSERT INTO runs as a query of its own."
 _OUTSIDE = "A virtual relation has no topic, and only the statements of its application see it."
 
@@ -87,13 +85,14 @@ class BeginApplication(Statement):
     END APPLICATION [WITH ( 'parameter' = value [, ...] )];
 
     Several statements as one: USE DATABASE, SCHEMA and STORE, CREATE STREAM and CHANGELOG (AS, and VIRTUAL), CREATE
-    TABLE, CREATE MATERIALIZED VIEW AS, INSERT INTO. All of them are read and checked; running an application is not
-    supported yet, so nothing is made.
+    TABLE, CREATE MATERIALIZED VIEW AS, INSERT INTO. All of them are read and checked, each as if those before it were
+    done, and DESCRIBE shows what they would make, write and read; running an application is not supported yet, so
+    nothing is made.
     """
 
     words: ClassVar = ("BEGIN", "APPLICATION")
     columns: ClassVar = DDL_ROW
-    free: ClassVar = "it is refused"
+    free: ClassVar = "each of its statements is asked for what it needs"
 
     name: Name
     statements: tuple[Statement, ...]
@@ -117,10 +116,11 @@ class BeginApplication(Statement):
         return cls(name, tuple(statements), query_options(given), at)
 
     async def execute(self, ctx: Context) -> Result:
+        await self.explain(ctx)
         raise NotYet(what="BEGIN APPLICATION", at=self.at, hint=_HINT)
 
-    async def explain(self, ctx: Context) -> Explained:
-        raise NotYet(what="DESCRIBE BEGIN APPLICATION", at=self.at, hint=_HINT)
+    async def explain(self, ctx: Context) -> Whole:
+        return await Trial.of(ctx).run(self.statements, self.options)
 
 
 _ALLOWED: tuple[type[Statement], ...] = (CreateVirtualStream, CreateVirtualChangelog, UseDatabase, UseSchema, UseStore,

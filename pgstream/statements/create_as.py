@@ -128,16 +128,22 @@ class CreateStreamAs(CreateAs):
         d = sinks.declare(ctx, self.given, self.name)
         d.kind.require(Can.STREAM if self.kind == "stream" else Can.CHANGELOG, self.name.at)
         options = continuous.query_options(self.query_with)
-        planned = await self._plan(ctx, self.kind, options)
-        sinks.check_kind(planned, self.kind, f"{self.tag} AS", self.select.at)
-        columns = await continuous.analyze(ctx, planned.root)
-        check_columns(columns, self.select.at)
-        key = self._key(planned)
+        planned, columns, key = await self.typed(ctx, options)
         d = sinks.settle(d, planned, columns, self.partition_by, key, at=self.select.at)
         relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
         sink = sinks.kafka_sink(relation, d, planned.mode, [c.name for c in columns])
         plan = continuous.plan(planned.root, sink, columns, options)
         return Prepared(f"create_{self.kind}_as", plan, planned, options, relation, relation, d)
+
+    async def typed(
+        self, ctx: Context, options: continuous.QueryOptions
+    ) -> tuple[Planned, tuple[ColumnRecord, ...], tuple[str, ...]]:
+        """The plan of its select, the columns that it gives, and the primary key."""
+        planned = await self._plan(ctx, self.kind, options)
+        sinks.check_kind(planned, self.kind, f"{self.tag} AS", self.select.at)
+        columns = await continuous.analyze(ctx, planned.root)
+        check_columns(columns, self.select.at)
+        return planned, columns, self._key(planned)
 
     def _key(self, planned: Planned) -> tuple[str, ...]:
         return ()

@@ -17,11 +17,12 @@ from pgstream.statements.answers import json_text, listing
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Column, Context, Result, Statement
 from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
-from pgstream.statements.explained import Explained, plan_text
+from pgstream.statements.explained import Explained
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.select import SelectStream
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable
+from pgstream.statements.trial import Whole
 
 
 class Describable(Protocol):
@@ -29,7 +30,7 @@ class Describable(Protocol):
 
     def needs(self, ctx: Context) -> Iterable[Need]: ...
 
-    async def explain(self, ctx: Context) -> Explained:
+    async def explain(self, ctx: Context) -> Explained | Whole:
         """Check and plan it; nothing is changed."""
 
 
@@ -41,8 +42,9 @@ class DescribeStatement(Statement):
     """DESCRIBE statement;
 
     Check and plan a statement without running it: CREATE STREAM, CREATE CHANGELOG, their AS forms, CREATE TABLE, CREATE
-    MATERIALIZED VIEW AS, INSERT INTO, or an interactive SELECT. Info says as JSON what would be made (ddl), written
-    (sink) and read (sources). Plan shows the steps, the sink first; it is an addition of ours.
+    MATERIALIZED VIEW AS, INSERT INTO, BEGIN APPLICATION, or an interactive SELECT. Info says as JSON what would be made
+    (ddl), written (sink) and read (sources); of an application ddls, statements, sources and sinks. Plan shows the
+    steps, the sink first; it is an addition of ours.
     """
 
     words: ClassVar = ("DESCRIBE",)
@@ -61,7 +63,7 @@ class DescribeStatement(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         e = await self.statement.explain(ctx)
-        return listing(self.columns, [(e.kind, json_text(e.info), plan_text(e.plan) if e.plan is not None else None)])
+        return listing(self.columns, [(e.kind, json_text(e.info), e.steps or None)])
 
 
 def _parse(c: Cursor) -> Describable:

@@ -36,6 +36,11 @@ class Explained:
             out["sources"] = list(self.sources)
         return out
 
+    @property
+    def steps(self) -> str | None:
+        """The plan, for a person."""
+        return plan_text(self.plan) if self.plan is not None else None
+
 
 def relation_facts(r: RelationRecord) -> dict[str, Any]:
     """A relation in the words of DESCRIBE <statement>."""

@@ -96,6 +96,10 @@ class CreateStream(Statement):
         _, relation = await self._relation(ctx, full)
         return Explained(f"CREATE_{self.kind.upper()}", ddl=relation_facts(relation))
 
+    async def relation(self, ctx: Context, full: FullName) -> RelationRecord:
+        """What would be made, checked."""
+        return (await self._relation(ctx, full))[1]
+
     async def _relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
         d = declared.declare(ctx, self.given, self.name.name.lower(), _CAN[self.kind], self.name.at)
         if d.get("value.format") is None:

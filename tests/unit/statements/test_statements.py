@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pgstream import statements, types
+from pgstream.catalog.records import ObjectRecord
 from pgstream.config import Config
 from pgstream.errors import PgStreamError
 from pgstream.names import Name, QName
@@ -80,9 +81,17 @@ class Analyzer:
         return [(e.name, TYPES.get(e.name, types.TEXT), True) for e in plan.root.columns]
 
 
+async def nothing(*_: Any) -> None:
+    """PostgreSQL has no relations of its own."""
+
+
 def do_explain(text: str) -> str:
     """What DESCRIBE shows, and what would be recorded; nothing of it touches a store."""
-    catalog = SimpleNamespace(snapshot=SNAPSHOT, staging_stem=lambda id: "v_1")
+    pool = ObjectRecord("compute_pool", "default", owner="sysadmin")
+    catalog = SimpleNamespace(
+        snapshot=dataclasses.replace(SNAPSHOT, objects={pool.key: pool}), staging_stem=lambda id: "v_1",
+        postgres_relation=nothing,
+    )  # fmt: skip
     ctx: Any = Context(Config(), session(), catalog, Analyzer(), lambda *_, **__: None, *[None] * 10)  # type: ignore[arg-type]
     found = statements.recognize(text, SNAPSHOT, session())
     assert found is not None
