@@ -107,6 +107,18 @@ def _repair(config: Config) -> int:
     return 0
 
 
+def _organizations(config: Config, args: argparse.Namespace) -> int:
+    from pgstream.server import removal
+
+    if args.drop is not None:
+        removal.drop(config, args.drop, cascade=args.cascade)
+        print(f'organization "{args.drop}" was dropped')
+        return 0
+    for name, folder in removal.names(config).items():
+        print(f"{name}  {folder}")
+    return 0
+
+
 def _jars(config: Config, args: argparse.Namespace) -> int:
     from pgstream.embedded import jars
 
@@ -174,6 +186,15 @@ COMMANDS = {
         "pgstream check --data-dir /var/lib/pgstream\n"
         "pgstream check --repair     # after a crash: make PostgreSQL what the catalogue says, as a start would",
         _ALL,
+    ),
+    "organizations": Command(
+        _organizations,
+        "List the organizations after the server's first, or drop one, while the server is stopped. One that "
+        "holds relations or stores is kept, unless --cascade is given.",
+        "pgstream organizations --data-dir /var/lib/pgstream\n"
+        "pgstream organizations --drop acme\n"
+        "pgstream organizations --drop acme --cascade",
+        ("data_dir", "log_level"),
     ),
     "jars": Command(
         _jars,
@@ -255,6 +276,9 @@ def _add_own(parser: argparse.ArgumentParser, command: str) -> None:
         parser.add_argument(
             "--repair", action="store_true", help="Compare PostgreSQL with the catalogue and repair it."
         )
+    if command == "organizations":
+        parser.add_argument("--drop", metavar="NAME", help="Drop this organization, with its users, roles and keys.")
+        parser.add_argument("--cascade", action="store_true", help="Drop its relations, queries and stores too.")
     if command == "demo":
         parser.add_argument("--seconds", type=float, metavar="N", help="End this long after the first live rows.")
     if command == "jars":

@@ -147,6 +147,7 @@ EXAMPLES: dict[str, str] = {
     "ListUsers": "LIST USERS",
     "ListUserRoles": "LIST USER ROLES",
     "PrintEntity": "PRINT ENTITY nope IN STORE nowhere WITH ('from_beginning')",
+    "Reindex": "REINDEX TABLE CONCURRENTLY nope",
     "RejectInvitation": "REJECT INVITATION 11111111-1111-4111-8111-111111111111",
     "RestartQuery": "RESTART QUERY nope IN COMPUTE_POOL nowhere",
     "RevokeInvitation": "REVOKE INVITATION 11111111-1111-4111-8111-111111111111",

@@ -359,6 +359,12 @@ async def truncate(conn: Connection, record: RelationRecord) -> None:
     await run(conn, f"DELETE FROM {_qualified(record)}")
 
 
+async def reindex(conn: Connection, record: RelationRecord, *, concurrently: bool) -> None:
+    """Build an index anew, or all of a materialized view."""
+    kind = "INDEX" if record.kind == "index" else "TABLE"
+    await run(conn, f"REINDEX {kind} {'CONCURRENTLY ' if concurrently else ''}{_qualified(record)}")
+
+
 async def drop_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
     """Remove what stands for a relation, inside the caller's transaction; a client's own view over it refuses."""
     try:

@@ -359,6 +359,11 @@ class Catalog:
             async with self._administrator.connect(full.database) as conn:
                 await objects.truncate(conn, record)
 
+    async def reindex(self, record: RelationRecord, *, concurrently: bool) -> None:
+        """Build an index anew, or all of a materialized view. The catalogue may change meanwhile."""
+        async with self._administrator.connect(record.full.database) as conn:
+            await objects.reindex(conn, record, concurrently=concurrently)
+
     async def expire_rows(self, record: RelationRecord) -> int:
         """Take away the rows of a materialized view that its retention ends; how many."""
         async with self._administrator.connect(record.full.database) as conn:

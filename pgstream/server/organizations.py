@@ -167,7 +167,8 @@ class Organizations:
         if known and self._only_one:
             raise ConfigurationError(
                 what=f"the data folder holds several organizations, which are not supported {self._only_one}",
-                hint=f'They lie in "{self._folder}".',
+                hint=f'They lie in "{self._folder}". Start it with workers = 1 and its own PostgreSQL, or drop them: '
+                "pgstream organizations --drop NAME.",
             )
         for left in set(self._folder.glob("*/")) - set(known):
             log.warning("repaired", what=f"left-over folder of an organization {left.name} removed")

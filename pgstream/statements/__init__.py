@@ -45,7 +45,7 @@ from pgstream.statements.functions import CreateFunction, DescribeFunction, Drop
 from pgstream.statements.generate import GenerateColumns, GenerateStreamDdl
 from pgstream.statements.grants import AlterOwner, CanI, GrantOwnership, GrantPrivileges, RevokePrivileges
 from pgstream.statements.heading import newer
-from pgstream.statements.indexes import CreateIndex, DropIndex, ListIndexes
+from pgstream.statements.indexes import CreateIndex, DropIndex, ListIndexes, Reindex
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.integrations import (
     AlterSecurityIntegration,
@@ -279,6 +279,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     ListUsers,
     MoveCursor,
     PrintEntity,
+    Reindex,
     RejectInvitation,
     RestartQuery,
     RevokePrivileges,
@@ -310,8 +311,8 @@ _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, Cre
 _SHARED_WORDS = (AlterOwner, AlterPolicy, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor, CopyStream,
                  CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable, DeclareCursor,
                  DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable, DropView, FetchCursor,
-                 GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, RevokePrivileges, RevokeRole,
-                 SelectStream, TruncateRelation, *UPDATES.values(), *_AS.values())  # fmt: skip
+                 GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, Reindex, RevokePrivileges,
+                 RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(), *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",

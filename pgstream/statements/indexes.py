@@ -1,10 +1,10 @@
-"""Indexes of materialized views: CREATE INDEX, DROP INDEX, LIST INDEXES.
+"""Indexes of materialized views: CREATE INDEX, DROP INDEX, REINDEX, LIST INDEXES.
 
 Owns: the grammar around what PostgreSQL's manual calls the index elements, which go to PostgreSQL as they are, and what
 of them is refused. PostgreSQL builds the index with the rights of the view's owner, who is not the client, so an
 expression may call nothing but PostgreSQL's own functions: a name with a schema before it is refused, and the search
 path is ``pg_catalog``. Must not know: how one is built (``catalog``).
-PostgreSQL's CREATE INDEX and DROP INDEX over its own tables are PostgreSQL's: ``shared.py`` decides.
+PostgreSQL's CREATE INDEX, DROP INDEX and REINDEX over its own tables are PostgreSQL's: ``shared.py`` decides.
 Manual: "CREATE INDEX".
 """
 
@@ -153,6 +153,55 @@ class DropIndex(DropRelation):
 
     words: ClassVar[tuple[str, ...]] = ("DROP", "INDEX")
     kind: ClassVar[str | None] = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Reindex(Statement):
+    """REINDEX { TABLE | INDEX | SCHEMA } [CONCURRENTLY] [[database_name.]schema_name.]name;
+
+    Build an index of a materialized view anew, all of a view, or those of all views in a schema. Meanwhile the view's
+    query waits, unless CONCURRENTLY is said. It needs the view, index or schema. The indexes of PostgreSQL's own tables
+    are PostgreSQL's to build, also where the schema holds views of ours.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("REINDEX",)
+    tag: ClassVar[str] = "REINDEX"
+
+    what: str
+    concurrently: bool
+    name: QName
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        if c.peek("("):
+            raise NotSupported(what="REINDEX with options over a materialized view", at=c.at)
+        what = next((w for w in ("TABLE", "INDEX", "SCHEMA") if c.accept(w)), None)
+        if what is None:
+            raise c.fault()
+        concurrently = c.accept("CONCURRENTLY")
+        name = c.qname()
+        c.end()
+        return cls(what, concurrently, name)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("schema" if self.what == "SCHEMA" else "relation", self.name),)
+
+    async def execute(self, ctx: Context) -> Result:
+        for record in self._records(ctx):
+            await ctx.catalog.reindex(record, concurrently=self.concurrently)
+        return Result(self.tag)
+
+    def _records(self, ctx: Context) -> list[RelationRecord]:
+        if self.what == "SCHEMA":
+            place = places.schema(ctx, self.name)
+            # Whoever they belong to, as with PostgreSQL's schemas.
+            inside = (r for r in ctx.catalog.snapshot.relations.values() if (r.full.database, r.full.schema) == place)
+            return [r for r in inside if r.kind == "materialized_view"]
+        found, wanted = places.relation(ctx, self.name), "index" if self.what == "INDEX" else "materialized_view"
+        if found.kind != wanted:
+            raise WrongKind(name=str(self.name), is_a=found.label, wanted=wanted.replace("_", " "), at=self.name.at)
+        return [found]
 
 
 class ListIndexes(ListRelations):

@@ -28,7 +28,7 @@ from pgstream.statements.cursors import DeclareCursor
 from pgstream.statements.entities import UpdateEntity
 from pgstream.statements.functions import CreateFunction, DropFunction, is_named
 from pgstream.statements.grants import AlterOwner, GrantOwnership, GrantPrivileges, RevokePrivileges
-from pgstream.statements.indexes import CreateIndex, DropIndex
+from pgstream.statements.indexes import CreateIndex, DropIndex, Reindex
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
@@ -73,6 +73,7 @@ _DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW|INDEX)\s+(?
 _ALTERED = re.compile(
     rf"\s*ALTER\s+(?:TABLE|VIEW|RELATION|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?({_NAME})", re.I
 )
+_REINDEXED = re.compile(rf"\s*REINDEX\s+(?:\([^)]*\)\s*)?(TABLE|INDEX|SCHEMA)\s+(?:CONCURRENTLY\s+)?({_NAME})", re.I)
 _DESCRIPTION = re.compile(r"\bSET\s+description\s*=", re.I)
 # TRUNCATE relation, with nothing or these words after it, empties PostgreSQL's table of that name.
 _TRUNCATED = re.compile(rf"\s*TRUNCATE\s+RELATION\s+(?!(?:CASCADE|RESTRICT|RESTART|CONTINUE)\b)(?={_PART})", re.I)
@@ -208,6 +209,15 @@ def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type
     return {"TABLE": DropTable, "VIEW": DropView, "INDEX": DropIndex}.get(words[1], DropMaterializedView)
 
 
+def _reindex(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    named = _REINDEXED.match(LITERAL.sub(" ", text))
+    if named is None:
+        return None
+    if named[1].upper() == "SCHEMA":
+        return Reindex if (session.database, *_parts(named[2]))[-2:] in snapshot.schemas else None
+    return Reindex if _relation(named[2], snapshot, session) is not None else None
+
+
 def _truncate(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     return TruncateRelation if _TRUNCATED.match(LITERAL.sub(" ", text)) else None
 
@@ -317,6 +327,8 @@ SHARED: dict[str, Decide] = {
     "PREPARE": _postgres,
     "TABLE": _postgres,
     "MOVE": _cursor,
+    # REINDEX of what is PostgreSQL's own is its own.
+    "REINDEX": _reindex,
     "REVOKE": _grant,
     # Ours when it reads a stream or a changelog, whatever else it reads: the planner refuses what it cannot do.
     "SELECT": _select,

@@ -21,14 +21,14 @@ from pgstream.statements.base import Context, Result, Session, Statement
 _PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _NAMED = re.compile(
-    rf"\b(?:(?P<word>FROM|JOIN|COPY|INTO|ON|ONLY|EXISTS|TABLE|UPDATE|VIEW|INDEX)\s+|(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*)"
+    rf"\b(?:(?P<word>FROM|JOIN|COPY|INTO|ON|ONLY|EXISTS|TABLE|UPDATE|VIEW|INDEX)\s+(?:CONCURRENTLY\s+)?|(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*)"
     rf"(?=(?P<name>{_NAME}))|,\s*(?=(?P<more>{_NAME}))",
     re.I,
 )
 _KINDS = {"TABLE": "table", "VIEW": "view", "MATERIALIZED": "materialized view", "INDEX": "index"}
 """What PostgreSQL calls what DROP does not find."""
 _ANALYZED = frozenset(("DECLARE", "DELETE", "EXPLAIN", "INSERT", "MERGE", "SELECT", "TABLE", "WITH"))
-_RUN = frozenset(("ALTER", "DROP", "GRANT", "LOCK", "REVOKE", "TRUNCATE"))
+_RUN = frozenset(("ALTER", "DROP", "GRANT", "LOCK", "REINDEX", "REVOKE", "TRUNCATE"))
 _CROSS = "cross-database references are not implemented: "
 
 

@@ -137,6 +137,8 @@ def refused(ask: Ask, text: str) -> str | None:
         ("materialized_view", "see", "DESCRIBE MATERIALIZED VIEW {o}", None),
         ("materialized_view", "see", "DESCRIBE MATERIALIZED VIEW COLUMNS {o}", None),
         ("index", "own", "DROP INDEX {o}", None),
+        ("schema", "own", "REINDEX SCHEMA {o}", None),
+        ("materialized_view", "own", "REINDEX TABLE {o}", None),
         ("stream", "own", "DROP STREAM {o}", None),
         ("stream", "own", "DROP RELATION {o}", None),
         ("stream", "own", "ALTER RELATION {o} SET description = 'mine'", None),

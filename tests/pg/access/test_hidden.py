@@ -34,6 +34,7 @@ TEXTS = (
     "DESCRIBE SCHEMA_REGISTRY {}", "DROP TABLE {}", "DROP TABLE IF EXISTS public.{}", "DROP VIEW IF EXISTS {}",
     "DROP MATERIALIZED VIEW IF EXISTS {}", "DROP INDEX {}", "DROP ROLE IF EXISTS {}", "DROP STORE IF EXISTS {}",
     "DROP SCHEMA IF EXISTS {} CASCADE", "DROP SECRET IF EXISTS {}", "DROP COMPUTE_POOL IF EXISTS {}",
+    "REINDEX TABLE {}", "REINDEX INDEX CONCURRENTLY {}",
 )  # fmt: skip
 HIDDEN = ("hidden", "hidden_view")
 """A stream and a materialized view, a store, a schema and a role of these names."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pgstream.cli import main
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError
 from pgstream.server import hba
@@ -241,8 +242,43 @@ def test_they_are_there_after_a_start_and_what_a_crash_left_is_not(tmp_path: Pat
         assert len(db.execute("LIST ORGANIZATIONS").fetchall()) == 2
     house.stop()
     assert not left.exists()
-    with pytest.raises(ConfigurationError, match="not supported with several listener processes"):
-        asyncio.run(Listener(replace(config, workers=2)).organizations.open())
+    for other, why in ((replace(config, workers=2), "several listener processes"),
+                       (replace(config, postgres_url="postgresql://x@y/z"), "an external PostgreSQL")):  # fmt: skip
+        with pytest.raises(ConfigurationError, match=f"not supported with {why}") as e:
+            asyncio.run(Listener(other).organizations.open())
+        assert "pgstream organizations --drop" in (e.value.hint or "")
+
+
+def test_the_administrator_drops_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While the server is stopped; one that holds something only with --cascade. Its name is free again."""
+    config = Config(data_dir=tmp_path, listen="127.0.0.1:0", admin_password=PASSWORD, shutdown_grace_s=1)
+    house = House(config)
+
+    def pgstream(*words: str) -> tuple[int, str]:
+        code = main(["organizations", "--data-dir", str(tmp_path), *words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    with house.connect() as db:
+        db.execute("USE ROLE orgadmin")
+        db.execute("CREATE ORGANIZATION acme")
+    assert "is in use by process" in pgstream("--drop", "acme")[1]
+    catalog = house.listener.organizations.find("acme").catalog
+    house.run(catalog.create_store("s", "kafka", {"uris": "b:1"}, frozenset(), "sysadmin"))
+    house.stop()
+    [folder] = (tmp_path / "organizations").iterdir()
+    assert pgstream() == (0, f"acme  {folder}\n")
+    code, said = pgstream("--drop", "acme")
+    assert (code, folder.exists()) == (1, True) and "It holds store s." in said and "--cascade" in said
+    assert 'organization "nope" does not exist' in pgstream("--drop", "nope")[1]
+    assert pgstream("--drop", "acme", "--cascade") == (0, 'organization "acme" was dropped\n')
+    assert not folder.exists()
+    house = House(config)
+    with house.connect() as db:
+        assert [r[1] for r in db.execute("LIST ORGANIZATIONS").fetchall()] == ["default"]
+        db.execute("USE ROLE orgadmin")
+        db.execute("CREATE ORGANIZATION acme")
+    house.stop()
 
 
 def test_the_access_table_is_asked_for_organization_and_database(acme: House, tmp_path: Path) -> None:

@@ -72,6 +72,13 @@ def test_a_view_has_any_index(db: Connection) -> None:
     db.execute("SET enable_seqscan = off")
     plan = rows(db, "EXPLAIN SELECT * FROM views_per_user WHERE lower(userid) = 'u1' AND n > 1.5")
     assert '"Odd"' in str(plan), plan
+    for text in ("REINDEX INDEX by_word", "REINDEX TABLE CONCURRENTLY views_per_user", "REINDEX SCHEMA main.public",
+                 "REINDEX TABLE customers", "REINDEX (VERBOSE) TABLE customers"):  # fmt: skip
+        assert db.execute(text.encode()).statusmessage == "REINDEX"
+    assert fault(db, "REINDEX TABLE pageviews")[:2] == ("42809", 15)
+    assert fault(db, "REINDEX INDEX views_per_user")[:2] == ("42809", 15)
+    assert fault(db, "REINDEX (VERBOSE) TABLE views_per_user")[:2] == ("0A000", 9)
+    assert fault(db, "REINDEX SCHEMA nope")[0] == "3F000"
     assert rows(db, "DROP INDEX by_word")[0][:3] == ("index", "main.public.by_word", "DROP")
     assert rows(db, "DROP RELATION b")[0][0] == "index"
     assert not {"by_word", "b"} & {r[0] for r in rows(db, "SELECT indexname FROM pg_indexes")}

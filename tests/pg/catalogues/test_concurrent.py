@@ -42,6 +42,7 @@ STATEMENTS = (
     "BEGIN; CREATE SCHEMA {n}; COMMIT", "BEGIN; DROP SCHEMA {n} CASCADE; ROLLBACK", "CREATE TABLE {n}.t (i int)",
     "DROP SCHEMA {n} CASCADE", 'SELECT count(*) FROM deltastream.sys."relations"',
     'SELECT count(*) FROM deltastream.sys."schemas"', "LIST ROLES", "LIST USERS", "DESCRIBE ROLE {n}r",
+    "REINDEX TABLE views_per_user", "REINDEX SCHEMA public", "REINDEX INDEX {n}",
 )  # fmt: skip
 # Somebody else was quicker: it is there already, it is gone, it is in use, it is another role's now.
 MAY_FAIL = {"42710", "42P04", "42P06", "42P07", "42704", "3D000", "3F000", "42P01", "2BP01", "55006", "42501", "42939",
