@@ -13,6 +13,15 @@ import org.apache.spark.unsafe.types.UTF8String
 /** Why a record is not what its relation declares; the message is for a person. */
 class Malformed(what: String) extends Exception(what, null, false, false)
 
+/** Numbers that are not worked with: an exponent of nine digits is a gigabyte when it is written out. */
+object Bounds {
+  final val Scales = 1000L
+  final val Bytes = 64
+
+  def isSmall(v: java.math.BigDecimal): Boolean =
+    math.abs(v.scale.toLong) <= Scales && v.precision <= Scales
+}
+
 /**
  * A strict JSON reader per type, from the parser's current token to Spark's internal value.
  *
@@ -54,8 +63,10 @@ object Reader {
     case _ => "nothing"
   }
 
+  def path(p: JsonParser): String = p.getParsingContext.pathAsPointer.toString.stripPrefix("/").replace('/', '.')
+
   def mismatch(p: JsonParser, wanted: String): Malformed = {
-    val path = p.getParsingContext.pathAsPointer.toString.stripPrefix("/").replace('/', '.')
+    val path = Reader.path(p)
     val value = p.currentToken match {
       case VALUE_STRING | VALUE_NUMBER_INT | VALUE_NUMBER_FLOAT =>
         val text = p.getText
@@ -117,7 +128,9 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
 
   private def decimal(p: JsonParser, token: JsonToken, d: DecimalType): Decimal = {
     if (token != VALUE_NUMBER_INT && token != VALUE_NUMBER_FLOAT) no(p)
-    val value = Decimal(p.getDecimalValue)
+    val exact = p.getDecimalValue
+    if (!Bounds.isSmall(exact)) no(p)
+    val value = Decimal(exact)
     if (!value.changePrecision(d.precision, d.scale)) no(p)
     value
   }
@@ -129,7 +142,10 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
       g.copyCurrentStructure(p)
       g.close()
       UTF8String.fromBytes(out.toByteArray)
-    case _ => UTF8String.fromString(p.getText)
+    case _ =>
+      val s = p.getText
+      if (s.indexOf('\u0000') >= 0) throw new Malformed(s"""field "${Reader.path(p)}" has a character NUL, which text cannot hold""")
+      UTF8String.fromString(s)
   }
 
   private def fromText(p: JsonParser): Any =

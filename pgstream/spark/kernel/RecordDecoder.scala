@@ -62,9 +62,13 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
 
   private def time(values: Array[Any], micros: Long): Any =
     if (timeAt < 0) micros
-    else if (values(timeAt) != null) values(timeAt).asInstanceOf[Long] * timeScale
+    else if (values(timeAt) != null) scaled(values(timeAt).asInstanceOf[Long])
     else if (needsTime) throw new Malformed(s"""timestamp column "${columns(timeAt).name}" is NULL""")
     else micros
+
+  private def scaled(time: Long): Long =
+    if (timeScale == 1 || math.abs(time) <= Long.MaxValue / timeScale) time * timeScale
+    else throw new Malformed(s"""timestamp column "${columns(timeAt).name}" of $time is no time""")
 
   private def tombstone(key: Array[Byte], values: Array[Any], micros: Long): Unit = {
     if (!changelog) throw new Malformed("the record has no value")

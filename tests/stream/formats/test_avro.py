@@ -200,3 +200,66 @@ def test_what_is_written_is_read_elsewhere(
     written = codec.write(decoded.select("r.*").drop("__time"), text, id_)
     assert all(v[:5] == b"\0" + struct.pack(">I", id_) for v in written)
     assert [plain(unframed(schema, v)) for v in written] == plain(rows)
+
+
+def long(v: int) -> bytes:
+    """Avro's zigzag number."""
+    u, out = (v << 1) ^ (v >> 63), b""
+    u &= (1 << 64) - 1
+    while u > 0x7F:
+        out += bytes([u & 0x7F | 0x80])
+        u >>= 7
+    return out + bytes([u])
+
+
+def bombs() -> str:
+    """Forty records in each other, each two of the next: no bytes, a million million values."""
+    inner: Any = {"type": "record", "name": "b39", "fields": []}
+    for n in reversed(range(39)):
+        names = ({"name": "l", "type": inner}, {"name": "r", "type": f"b{n + 1}"})
+        inner = {"type": "record", "name": f"b{n}", "fields": list(names)}
+    return json.dumps({"type": "record", "name": "bomb", "fields": [{"name": "x", "type": inner}]})
+
+
+NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
+HOSTILE: dict[str, tuple[Any, str, bytes]] = {
+    "a text of two gigabytes": ("string", "STRING", long(2**31 - 10)),
+    "a text of eight exabytes": ("string", "STRING", long(2**63 - 1)),
+    "a text of minus one byte": ("string", "STRING", long(-1)),
+    "bytes of two gigabytes": ("bytes", "BINARY", long(2**31 - 10)),
+    "a text that is not UTF-8": ("string", "STRING", long(1) + b"\xff"),
+    "a text with NUL": ("string", "STRING", long(1) + b"\0"),
+    "an array of nothing, without end": ({"type": "array", "items": "null"}, "ARRAY<STRING>", long(2**62)),
+    "an array of nothing, again and again": ({"type": "array", "items": "null"}, "ARRAY<STRING>", long(90000) * 9),
+    "an array of a block of no size": ({"type": "array", "items": "long"}, "ARRAY<BIGINT>", long(-(2**63)) + long(1)),
+    "a map without end": ({"type": "map", "values": "null"}, "MAP<STRING, STRING>", long(2**62)),
+    "an array to pass over, without end": ({"type": "array", "items": "null"}, "", long(2**62)),
+    "a list that is a million deep": (NODE, "", long(1) * 1_000_000),
+    "a branch that is not there": (["null", "string"], "STRING", long(7)),
+    "a branch of minus one": (["null", "string"], "STRING", long(-1)),
+    "a symbol that is not there": ({"type": "enum", "name": "e", "symbols": ["A"]}, "STRING", long(9)),
+    "a number of eleven bytes": ("long", "BIGINT", b"\xff" * 10 + b"\x01"),
+    "an int of 64 bits": ("int", "INT", long(2**40)),
+    "a time beyond all": ({"type": "long", "logicalType": "timestamp-millis"}, "TIMESTAMP", long(2**62)),
+    "a decimal of a kilobyte": ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+                                "DECIMAL(9,2)", long(1024) + b"\x7f" * 1024),
+    "a decimal with a billion places": ({"type": "bytes", "logicalType": "decimal", "precision": 2 * 10**9,
+                                         "scale": 10**9}, "DECIMAL(9,2)", long(1) + b"\x01"),
+    "a fixed of a gigabyte": ({"type": "fixed", "name": "f", "size": 2**30}, "BINARY", b"x"),
+    "nothing": ("long", "BIGINT", b""),
+}  # fmt: skip
+
+
+def test_hostile_bytes_are_bad_records(codec: Codec) -> None:
+    """Whatever the bytes and the schema say: each ends as one bad record, and soon; the good one after it is read."""
+    for name, (type_, column, data) in HOSTILE.items():
+        fields = [{"name": "v", "type": type_}, {"name": "n", "type": "long"}]
+        id_ = codec.register({"type": "record", "name": "row", "fields": fields})
+        columns = f"v {column}, n BIGINT" if column else "n BIGINT"
+        head = b"\0" + struct.pack(">I", id_)
+        good = codec.register({"type": "record", "name": "row", "fields": [{"name": "n", "type": "long"}]})
+        values = [head + data, b"\0" + struct.pack(">I", good) + long(7)]
+        assert [r["n"] for r in codec.read(columns, values, "ignore")] == [7], name
+    id_, good = codec.register(bombs()), codec.register({"type": "record", "name": "row", "fields": []})
+    values = [b"\0" + struct.pack(">I", i) for i in (id_, good)]
+    assert codec.read("v STRING", values, "ignore") == [{"v": None}]

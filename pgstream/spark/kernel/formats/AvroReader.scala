@@ -8,9 +8,6 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.avro.{LogicalTypes, Schema}
 import org.apache.avro.Schema.Type._
-import org.apache.avro.generic.GenericDatumReader
-import org.apache.avro.io.{BinaryDecoder, DecoderFactory}
-import org.apache.avro.util.Utf8
 
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, GenericArrayData}
@@ -26,7 +23,7 @@ import org.apache.spark.unsafe.types.UTF8String
  */
 final class AvroReader(columns: StructType, registry: Registry) extends FormatReader {
   private val readers = new JMap[Integer, AvroFields]
-  private var decoder: BinaryDecoder = _
+  private val decoder = new AvroBytes
 
   override def read(bytes: Array[Byte], values: Array[Any]): Unit = {
     if (bytes.length < 5 || bytes(0) != 0)
@@ -37,13 +34,12 @@ final class AvroReader(columns: StructType, registry: Registry) extends FormatRe
       reader = AvroFields.of(registry.avro(id), columns)
       readers.put(id, reader)
     }
-    decoder = DecoderFactory.get().binaryDecoder(bytes, 5, bytes.length - 5, decoder)
     try {
-      reader.read(decoder, values)
+      reader.read(decoder.over(bytes, 5), values)
       if (!decoder.isEnd) throw new Malformed(s"bytes after the end of the value, by schema $id")
     } catch {
       case _: java.io.EOFException => throw new Malformed(s"the value ends too early for schema $id")
-      case e @ (_: org.apache.avro.AvroRuntimeException | _: java.io.IOException | _: IndexOutOfBoundsException |
+      case e @ (_: org.apache.avro.AvroRuntimeException | _: IndexOutOfBoundsException | _: ArithmeticException |
           _: UnsupportedOperationException) =>
         throw new Malformed(s"not a value of schema $id: ${e.getMessage}")
     }
@@ -52,12 +48,12 @@ final class AvroReader(columns: StructType, registry: Registry) extends FormatRe
 
 /** Reads one value of a schema, or passes over it. */
 private trait AvroValue {
-  def read(d: BinaryDecoder): Any
+  def read(d: AvroBytes): Any
 }
 
 /** The fields of a record in the order of its schema: each into its place, or passed over. */
 private class AvroFields(places: Array[Int], readers: Array[AvroValue]) {
-  def read(d: BinaryDecoder, values: Array[Any]): Unit = {
+  def read(d: AvroBytes, values: Array[Any]): Unit = {
     var i = 0
     while (i < places.length) {
       val v = readers(i).read(d)
@@ -98,7 +94,7 @@ private object AvroFields {
 }
 
 private class AvroSkip(s: Schema) extends AvroValue {
-  override def read(d: BinaryDecoder): Any = { GenericDatumReader.skip(s, d); null }
+  override def read(d: AvroBytes): Any = { d.skip(s); null }
 }
 
 private object AvroValue {
@@ -107,10 +103,10 @@ private object AvroValue {
   /** The reader of a schema for a column's type; Malformed, naming the field, where there is none. */
   def of(s: Schema, t: DataType, path: String): AvroValue = {
     def no = throw new Malformed(s"""field "$path" must be ${Reader.name(t)}, the schema says ${name(s)}""")
-    def read(f: BinaryDecoder => Any): AvroValue = new AvroValue { override def read(d: BinaryDecoder): Any = f(d) }
+    def read(f: AvroBytes => Any): AvroValue = new AvroValue { override def read(d: AvroBytes): Any = f(d) }
     (s.getType, t) match {
       case (UNION, _) => union(s, t, path)
-      case (NULL, _) => read { d => d.readNull(); null }
+      case (NULL, _) => read(_ => null)
       case (BOOLEAN, BooleanType) => read(_.readBoolean())
       case (INT, DateType) if s.getLogicalType.isInstanceOf[LogicalTypes.Date] => read(_.readInt())
       case (INT, IntegerType) => read(_.readInt())
@@ -128,25 +124,19 @@ private object AvroValue {
       case (FLOAT, FloatType) => read(_.readFloat())
       case (FLOAT, DoubleType) => read(_.readFloat().toDouble)
       case (DOUBLE, DoubleType) => read(_.readDouble())
-      case (STRING, _: StringType) => text
-      case (STRING, BinaryType) => read(d => bytes(d.readBytes(null)))
+      case (STRING | BYTES, _: StringType) => read(_.readText(path))
+      case (STRING, BinaryType) => read(_.readBytes())
       case (ENUM, _: StringType) =>
         val symbols = s.getEnumSymbols.asScala.map(UTF8String.fromString).toArray
-        read(d => symbols(d.readEnum()))
+        read(d => symbols(d.readInt()))
       case (BYTES | FIXED, d: DecimalType) =>
         s.getLogicalType match {
-          case l: LogicalTypes.Decimal => read(in => decimal(unscaled(raw(s, in), l), d, path))
+          case l: LogicalTypes.Decimal if math.abs(l.getScale.toLong) <= Bounds.Scales => read(in => decimal(unscaled(raw(s, in), l), d, path))
           case _ => no
         }
       case (BYTES | FIXED, BinaryType) => read(raw(s, _))
-      case (BYTES, _: StringType) =>
-        read { d =>
-          val u = UTF8String.fromBytes(bytes(d.readBytes(null)))
-          if (!u.isValid) throw new Malformed(s"""field "$path" is not UTF-8 text""")
-          u
-        }
       case (ARRAY, ArrayType(e, _)) => array(of(s.getElementType, e, path + ".element"))
-      case (MAP, MapType(_: StringType, v, _)) => map(of(s.getValueType, v, path + ".value"))
+      case (MAP, MapType(_: StringType, v, _)) => map(of(s.getValueType, v, path + ".value"), path)
       case (RECORD, st: StructType) =>
         val fields = AvroFields.fields(s, st, path + ".")
         read { d =>
@@ -155,14 +145,6 @@ private object AvroValue {
           new GenericInternalRow(values)
         }
       case _ => no
-    }
-  }
-
-  private def text: AvroValue = new AvroValue {
-    private val buffer = new Utf8
-    override def read(d: BinaryDecoder): Any = {
-      val u = d.readString(buffer)
-      UTF8String.fromBytes(java.util.Arrays.copyOf(u.getBytes, u.getByteLength))
     }
   }
 
@@ -183,12 +165,12 @@ private object AvroValue {
           case Some(st) if b.getType != NULL => member(b, st, path)
           case _ => of(b, t, path)
         }
-      catch { case e: Malformed => new AvroValue { override def read(d: BinaryDecoder): Any = throw e } }
+      catch { case e: Malformed => new AvroValue { override def read(d: AvroBytes): Any = throw e } }
     }
     if (readers.length > 1 || branches.isEmpty) new AvroValue {
-      override def read(d: BinaryDecoder): Any = readers(d.readIndex()).read(d)
+      override def read(d: AvroBytes): Any = readers(d.readInt()).read(d)
     }
-    else new AvroValue { override def read(d: BinaryDecoder): Any = { d.readIndex(); readers(0).read(d) } }
+    else new AvroValue { override def read(d: AvroBytes): Any = { readers(d.readInt()).read(d) } }
   }
 
   /** A branch's name as the fields of a STRUCT have it: the type's, or the record's without its namespace. */
@@ -196,11 +178,11 @@ private object AvroValue {
 
   private def member(b: Schema, st: StructType, path: String): AvroValue = {
     val at = st.fieldNames.indexOf(branch(b))
-    if (at < 0) new AvroValue { override def read(d: BinaryDecoder): Any = { GenericDatumReader.skip(b, d); null } }
+    if (at < 0) new AvroValue { override def read(d: AvroBytes): Any = { d.skip(b); null } }
     else {
       val inner = of(b, st(at).dataType, s"$path.${st(at).name}")
       new AvroValue {
-        override def read(d: BinaryDecoder): Any = {
+        override def read(d: AvroBytes): Any = {
           val values = new Array[Any](st.length)
           values(at) = inner.read(d)
           new GenericInternalRow(values)
@@ -210,36 +192,36 @@ private object AvroValue {
   }
 
   private def array(element: AvroValue): AvroValue = new AvroValue {
-    override def read(d: BinaryDecoder): Any = {
+    override def read(d: AvroBytes): Any = {
       val values = ArrayBuffer.empty[Any]
-      var n = d.readArrayStart()
+      var n = d.readItems()
       while (n > 0) {
         var i = 0L
         while (i < n) { values += element.read(d); i += 1 }
-        n = d.arrayNext()
+        n = d.readItems()
       }
       new GenericArrayData(values.toArray)
     }
   }
 
-  private def map(value: AvroValue): AvroValue = new AvroValue {
-    override def read(d: BinaryDecoder): Any = {
+  private def map(value: AvroValue, path: String): AvroValue = new AvroValue {
+    override def read(d: AvroBytes): Any = {
       val entries = new java.util.LinkedHashMap[Any, Any]
-      var n = d.readMapStart()
+      var n = d.readItems()
       while (n > 0) {
         var i = 0L
         while (i < n) {
-          val u = d.readString(null)
-          entries.put(UTF8String.fromBytes(u.getBytes, 0, u.getByteLength), value.read(d))
+          val key = d.readText(path)
+          entries.put(key, value.read(d))
           i += 1
         }
-        n = d.mapNext()
+        n = d.readItems()
       }
       new ArrayBasedMapData(new GenericArrayData(entries.keySet.toArray), new GenericArrayData(entries.values.toArray))
     }
   }
 
-  private def timestamp(s: Schema): Option[BinaryDecoder => Any] = s.getLogicalType match {
+  private def timestamp(s: Schema): Option[AvroBytes => Any] = s.getLogicalType match {
     case _: LogicalTypes.TimestampMillis | _: LogicalTypes.LocalTimestampMillis => Some(d => Math.multiplyExact(d.readLong(), 1000L))
     case _: LogicalTypes.TimestampMicros | _: LogicalTypes.LocalTimestampMicros => Some(_.readLong())
     case _: LogicalTypes.TimestampNanos | _: LogicalTypes.LocalTimestampNanos => Some(d => Math.floorDiv(d.readLong(), 1000L))
@@ -251,26 +233,16 @@ private object AvroValue {
     v
   }
 
-  private def raw(s: Schema, d: BinaryDecoder): Array[Byte] =
-    if (s.getType == FIXED) {
-      val b = new Array[Byte](s.getFixedSize)
-      d.readFixed(b)
-      b
-    } else bytes(d.readBytes(null))
-
-  private def bytes(b: ByteBuffer): Array[Byte] = {
-    val out = new Array[Byte](b.remaining)
-    b.get(out)
-    out
-  }
+  private def raw(s: Schema, d: AvroBytes): Array[Byte] =
+    if (s.getType == FIXED) d.readFixed(s.getFixedSize) else d.readBytes()
 
   private def unscaled(b: Array[Byte], l: LogicalTypes.Decimal): Decimal =
-    if (b.isEmpty) throw new Malformed("a decimal of no bytes")
+    if (b.isEmpty || b.length > Bounds.Bytes) throw new Malformed(s"a decimal of ${b.length} bytes")
     else Decimal(new java.math.BigDecimal(new java.math.BigInteger(b), l.getScale))
 
   private def decimal(value: Decimal, t: DecimalType, path: String): Decimal = {
-    val text = value.toString
-    if (!value.changePrecision(t.precision, t.scale)) throw new Malformed(s"""field "$path" must be ${t.sql}, found $text""")
+    val before = value.clone()
+    if (!value.changePrecision(t.precision, t.scale)) throw new Malformed(s"""field "$path" must be ${t.sql}, found $before""")
     value
   }
 }
