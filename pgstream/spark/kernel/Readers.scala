@@ -13,13 +13,29 @@ import org.apache.spark.unsafe.types.UTF8String
 /** Why a record is not what its relation declares; the message is for a person. */
 class Malformed(what: String) extends Exception(what, null, false, false)
 
-/** Numbers that are not worked with: an exponent of nine digits is a gigabyte when it is written out. */
+/** What is not worked with: an exponent of nine digits is a gigabyte when it is written out; NUL ends PostgreSQL's COPY. */
 object Bounds {
   final val Scales = 1000L
   final val Bytes = 64
 
   def isSmall(v: java.math.BigDecimal): Boolean =
     math.abs(v.scale.toLong) <= Scales && v.precision <= Scales
+
+  /** What PostgreSQL has as text, too: UTF-8 without NUL. */
+  def text(b: Array[Byte], path: String): UTF8String = {
+    var plain = true
+    var i = 0
+    while (i < b.length) {
+      if (b(i) == 0) throw nul(path)
+      if (b(i) < 0) plain = false
+      i += 1
+    }
+    val u = UTF8String.fromBytes(b)
+    if (!plain && !u.isValid) throw new Malformed(s"""field "$path" is not UTF-8 text""")
+    u
+  }
+
+  def nul(path: String): Malformed = new Malformed(s"""field "$path" has a character NUL, which text cannot hold""")
 }
 
 /**
@@ -128,7 +144,7 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
 
   private def decimal(p: JsonParser, token: JsonToken, d: DecimalType): Decimal = {
     if (token != VALUE_NUMBER_INT && token != VALUE_NUMBER_FLOAT) no(p)
-    val exact = p.getDecimalValue
+    val exact = try p.getDecimalValue catch { case _: NumberFormatException => no(p) } // an exponent of ten digits
     if (!Bounds.isSmall(exact)) no(p)
     val value = Decimal(exact)
     if (!value.changePrecision(d.precision, d.scale)) no(p)
@@ -144,7 +160,7 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
       UTF8String.fromBytes(out.toByteArray)
     case _ =>
       val s = p.getText
-      if (s.indexOf('\u0000') >= 0) throw new Malformed(s"""field "${Reader.path(p)}" has a character NUL, which text cannot hold""")
+      if (s.indexOf('\u0000') >= 0) throw Bounds.nul(Reader.path(p))
       UTF8String.fromString(s)
   }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgstream.cli import main
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError
 from pgstream.server import hba
@@ -249,15 +250,15 @@ def test_they_are_there_after_a_start_and_what_a_crash_left_is_not(tmp_path: Pat
         assert "pgstream organizations --drop" in (e.value.hint or "")
 
 
-def test_the_administrator_drops_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_administrator_drops_one(tmp_path: Path) -> None:
     """While the server is stopped; one that holds something only with --cascade. Its name is free again."""
     config = Config(data_dir=tmp_path, listen="127.0.0.1:0", admin_password=PASSWORD, shutdown_grace_s=1)
     house = House(config)
 
     def pgstream(*words: str) -> tuple[int, str]:
-        code = main(["organizations", "--data-dir", str(tmp_path), *words])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        command = [sys.executable, "-m", "pgstream", "organizations", "--data-dir", str(tmp_path), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + (done.stderr if done.returncode else "")
 
     with house.connect() as db:
         db.execute("USE ROLE orgadmin")

@@ -89,7 +89,7 @@ final class AvroBytes {
     java.util.Arrays.copyOfRange(bytes, from, from + n)
   }
 
-  def readText(path: String): UTF8String = AvroBytes.text(readBytes(), path)
+  def readText(path: String): UTF8String = Bounds.text(readBytes(), path)
 
   /** How many items come next in an array or map; 0 at its end. */
   def readItems(): Long = {
@@ -136,18 +136,4 @@ object AvroBytes {
   /** Items and nested values that a record may have beyond what its size says. */
   private final val Free = 100000L
   private final val Deepest = 500
-
-  /** What PostgreSQL has as text, too: UTF-8 without NUL. */
-  def text(b: Array[Byte], path: String): UTF8String = {
-    var plain = true
-    var i = 0
-    while (i < b.length) {
-      if (b(i) == 0) throw new Malformed(s"""field "$path" has a character NUL, which text cannot hold""")
-      if (b(i) < 0) plain = false
-      i += 1
-    }
-    val u = UTF8String.fromBytes(b)
-    if (!plain && !u.isValid) throw new Malformed(s"""field "$path" is not UTF-8 text""")
-    u
-  }
 }

@@ -89,7 +89,6 @@ private class PrimitiveReader(columns: StructType) extends FormatReader {
 
   override def read(b: Array[Byte], values: Array[Any]): Unit = values(0) = t match {
     case _: StringType =>
-      if (b.contains(0.toByte)) throw new Malformed("the value has a character NUL, which text cannot hold")
       val s = UTF8String.fromBytes(b)
       if (!s.isValid) throw new Malformed("the value is not UTF-8 text")
       s

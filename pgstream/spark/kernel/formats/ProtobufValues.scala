@@ -105,11 +105,7 @@ private object ProtoValue {
     value
   }
 
-  def text(b: Array[Byte], path: String): UTF8String = {
-    val u = UTF8String.fromBytes(b)
-    if (!u.isValid) throw new Malformed(s"""field "$path" is not UTF-8 text""")
-    u
-  }
+  def text(b: Array[Byte], path: String): UTF8String = Bounds.text(b, path)
 
   /** Symbols by number. A number without one stands as it is in an open enum. */
   private def symbols(f: FieldDescriptor, open: Boolean): ProtoValue = {
