@@ -75,7 +75,9 @@ class SelectStream(Statement):
         planned = await self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
         plan = continuous.plan(planned.root, ResultSink(planned.limit), columns, self.options)
-        rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=ctx.session.user)
+        # A user's tokens count with the user: anybody makes as many of them as wanted.
+        user = ctx.catalog.snapshot.access.user_of(ctx.session.user)
+        rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=user)
         rows.tell_when_quiet(lambda: ctx.notice("still waiting for the first row", hint=_hint(plan)))
         return Result(ROWS, [Column(c.name, c.type) for c in columns], rows)
 

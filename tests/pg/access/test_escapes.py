@@ -13,9 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgstream import types
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import reader
-from tests.pg.access.conftest import House
+from pgstream.errors import EngineUnavailable
+from tests.pg.access.conftest import PASSWORD, House, NoEngine
 
 pytestmark = pytest.mark.pg
 LONG = "r" * 61
@@ -118,3 +120,27 @@ def test_each_role_has_a_reader_of_its_own(house: House) -> None:
             for other in {*roles, "sysadmin", "pgstream_worker"} - {role}:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     c.execute(f'SET ROLE "{other}"'.encode())
+
+
+def test_tokens_count_with_their_user(
+    house: House, mal: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes tokens runs no more streaming SELECTs with them."""
+    counted: list[str] = []
+
+    async def analyze(*_: Any) -> list[Any]:
+        return [("id", types.BIGINT, True)]
+
+    def open_result(*_: Any, user: str) -> None:
+        counted.append(user)
+        raise EngineUnavailable(why="there is none in this test")
+
+    monkeypatch.setattr(NoEngine, "is_ready", lambda *_: True, raising=False)
+    monkeypatch.setattr(NoEngine, "analyze", analyze, raising=False)
+    monkeypatch.setattr(NoEngine, "open_result", open_result, raising=False)
+    token = mal.execute("CREATE API_TOKEN counted WITH ('token.role_name' = low)").fetchall()[0][4]
+    for user, password in (("mal", PASSWORD), ("mal~counted", token)):
+        with house.connect(user, password=password) as c, pytest.raises(psycopg.Error, match="engine"):
+            c.execute("USE ROLE low")
+            c.execute("SELECT id FROM lows")
+    assert counted == ["mal", "mal"]
