@@ -16,7 +16,7 @@ import msgspec
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error of the worker for a person. ``kind``: user, data, store or engine; only store and engine are retried."""
+    """An error of the worker for a person. ``kind``: user, data, refused, store or engine (``spark.faults``)."""
 
     kind: str
     sqlstate: str

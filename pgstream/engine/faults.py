@@ -9,6 +9,8 @@ from pgstream.engine.channel import Fault
 from pgstream.errors import PgStreamError, RelayedError
 
 RETRIED = frozenset({"store", "engine"})
+"""Kinds of faults that pass by themselves. One more is tried again by a query that was made already: *refused*, since
+credentials that worked may work again, or others are given by UPDATE STORE."""
 
 
 def error(fault: Fault) -> PgStreamError:

@@ -325,7 +325,7 @@ class Queries:
 
     async def _failed(self, run: Run, fault: Fault) -> None:
         async with run.lock:
-            if fault.kind in faults.RETRIED:
+            if fault.kind in faults.RETRIED or (fault.kind == "refused" and run.launching is None):
                 await self._wait(run, fault)
             else:
                 await self._fail(run, fault)

@@ -7,20 +7,24 @@ Start reading at ``Registry``.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx2 as httpx
 
-from pgstream.errors import InvalidOption, RegistryUnreachable, SchemaRefused
+from pgstream import pem
+from pgstream.errors import RegistryUnreachable, SchemaRefused
 
-_FILES = ("tls.ca_cert_file", "tls.client.cert_file", "tls.client.key_file")
-_CONNECT_S, _ANSWER_S = 3.0, 8.0
+_CONNECT_S, _URL_S, _CALL_S = 3.0, 5.0, 9.0
+_LARGEST = 8 << 20
+"""Bytes of an answer. A schema has some kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,43 +34,52 @@ class Connection:
     uris: tuple[str, ...]
     username: str = ""
     password: str = field(default="", repr=False)
-    authorities: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
+    tls: pem.Texts = field(default_factory=pem.Texts)
+
+
+def urls(text: str) -> str:
+    """The value of ``uris``, checked. ValueError with a sentence, which shows nothing of what may be a password."""
+    given = [u.strip() for u in text.split(",") if u.strip()]
+    for number, one in enumerate(given, 1):
+        try:
+            there = urlsplit(one)
+            known = there.scheme in ("http", "https") and there.hostname and (there.port or True)
+        except ValueError:
+            known = False
+        if not known:
+            raise ValueError(f"URL {number} is not http://host:port or https://host:port")
+        if "@" in there.netloc:
+            raise ValueError(
+                f"URL {number} has a user name or password in it; those belong into parameters of their own"
+            )
+    if not given:
+        raise ValueError("it names no URL")
+    return ",".join(given)
 
 
 def connection(options: Mapping[str, str]) -> Connection:
-    """Read checked options. InvalidOption for file names: a server reads no files on a client's word."""
-    for name in _FILES:
-        if name in options and "-----BEGIN" not in options[name]:
-            raise InvalidOption(
-                what=f'invalid value for parameter "{name}"', hint="Give the PEM text itself as the value."
-            )
-    cloud = options.get("type") == "CONFLUENT_CLOUD"
+    """Read checked options. InvalidOption as ``pem.tls_texts``."""
+    uris = tuple(u.strip().rstrip("/") for u in options["uris"].split(",") if u.strip())
     return Connection(
-        uris=tuple(u.strip().rstrip("/") for u in options["uris"].split(",") if u.strip()),
-        username=options.get("confluent_cloud.key" if cloud else "confluent.username", ""),
-        password=options.get("confluent_cloud.secret" if cloud else "confluent.password", ""),
-        authorities=options.get("tls.ca_cert_file", ""),
-        certificate=options.get("tls.client.cert_file", ""),
-        key=options.get("tls.client.key_file", ""),
+        # A catalogue of an older version may hold URLs with a user name and password: not to be shown by any error.
+        uris=tuple(_bare(u) for u in uris),
+        username=options.get("confluent_cloud.key") or options.get("confluent.username", ""),
+        password=options.get("confluent_cloud.secret") or options.get("confluent.password", ""),
+        tls=pem.tls_texts(options),
     )
+
+
+def _bare(uri: str) -> str:
+    scheme, mark, rest = uri.partition("://")
+    place, slash, path = rest.partition("/")
+    return scheme + mark + place.rpartition("@")[2] + slash + path
 
 
 def java(name: str, options: Mapping[str, str]) -> str:
     """The connection as ``Registry.scala`` reads it: JSON, certificates in Kafka's words."""
     c = connection(options)
-    tls: dict[str, str] = {}
-    if c.authorities:
-        tls |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": c.authorities}
-    if c.certificate:
-        tls |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": c.certificate,
-            "ssl.keystore.key": c.key,
-        }
     who = {"user": c.username, "password": c.password} if c.username else {}
-    return json.dumps({"name": name, "uris": c.uris, "ssl": tls, **who}, sort_keys=True)
+    return json.dumps({"name": name, "uris": c.uris, "ssl": pem.java(c.tls), **who}, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +101,7 @@ class Registry:
     async def __aenter__(self) -> Self:
         who = httpx.BasicAuth(self._c.username, self._c.password) if self._c.username else None
         self._http = httpx.AsyncClient(
-            auth=who, verify=_trust(self._c), timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S), trust_env=False
+            auth=who, verify=_trust(self._c), timeout=httpx.Timeout(_URL_S, connect=_CONNECT_S), trust_env=False
         )
         return self
 
@@ -97,23 +110,40 @@ class Registry:
 
     async def latest(self, subject: str) -> Registered | None:
         """The newest schema of a subject; None when it has none."""
-        return await self._version(subject, "latest")
+        async with self._in_time():
+            return await self._version(subject, "latest")
 
     async def schema(self, id_: int) -> Registered | None:
         """The schema of this id; None when there is none."""
-        found = await self._ask("GET", f"/schemas/ids/{id_}")
-        return None if found is None else await self._registered({**found, "id": id_}, 0)
+        async with self._in_time():
+            found = await self._ask("GET", f"/schemas/ids/{id_}")
+            return None if found is None else await self._registered({**found, "id": id_}, 0)
 
     async def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
         """The id of a schema, registered if need be. SchemaRefused when it does not fit the subject's earlier ones."""
         body = {"schema": text} | ({"schemaType": kind} if kind != "AVRO" else {})
-        found = await self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body, subject)
-        assert found is not None
+        async with self._in_time():
+            found = await self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body, subject)
+        if found is None or not isinstance(found.get("id"), int):
+            raise self._strange()
         return int(found["id"])
 
     async def check(self) -> None:
         """Raise RegistryUnreachable, saying why, when it does not answer or refuses the credentials."""
-        await self._ask("GET", "/config")
+        async with self._in_time():
+            await self._ask("GET", "/config")
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        """The whole of a call, with all URLs and all that a schema refers to."""
+        try:
+            async with asyncio.timeout(_CALL_S):
+                yield
+        except TimeoutError:
+            raise RegistryUnreachable(name=self.name, why=f"it does not answer within {_CALL_S:.0f} s") from None
+
+    def _strange(self) -> RegistryUnreachable:
+        return RegistryUnreachable(name=self.name, why="it answers with something else than a schema registry does")
 
     async def _version(self, subject: str, version: str, depth: int = 0) -> Registered | None:
         found = await self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
@@ -121,16 +151,17 @@ class Registry:
 
     async def _registered(self, found: Mapping[str, Any], depth: int) -> Registered:
         if depth > 20:
-            raise RegistryUnreachable(
-                name=self.name, why=f"the schemas that schema {found['id']} names name each other"
-            )
+            raise RegistryUnreachable(name=self.name, why="schemas refer to each other")
         refers = []
-        for r in found.get("references") or ():
-            inner = await self._version(r["subject"], str(r["version"]), depth + 1)
-            if inner is None:
-                raise RegistryUnreachable(name=self.name, why=f'it has no subject "{r["subject"]}"')
-            refers.append(inner)
-        return Registered(int(found["id"]), found.get("schemaType") or "AVRO", found["schema"], tuple(refers))
+        try:
+            for r in found.get("references") or ():
+                inner = await self._version(r["subject"], str(r["version"]), depth + 1)
+                if inner is None:
+                    raise RegistryUnreachable(name=self.name, why=f'it has no subject "{r["subject"]}"')
+                refers.append(inner)
+            return Registered(int(found["id"]), found.get("schemaType") or "AVRO", found["schema"], tuple(refers))
+        except (KeyError, TypeError, ValueError):
+            raise self._strange() from None
 
     async def _ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, subject: str = ""
@@ -139,38 +170,62 @@ class Registry:
         why = "it has no URL"
         for uri in self._c.uris:
             try:
-                answer = await self._http.request(method, uri + path, json=body)
+                async with asyncio.timeout(_URL_S):
+                    answer, text = await self._answer(method, uri + path, body)
+            except TimeoutError:
+                why = f"{uri} does not answer in time"
+                continue
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
                 why = f"{uri}: {str(e) or type(e).__name__}"
                 continue
             if answer.status_code in (401, 403):
                 why = f"{uri} refuses the credentials"
+            elif len(text) > _LARGEST:
+                why = f"{uri} answers with more than {_LARGEST >> 20} MB"
             elif answer.status_code in (409, 422) and subject:
-                raise SchemaRefused(subject=subject, detail=_said(answer))
-            elif answer.status_code == 404 and "error_code" in answer.text:
+                raise SchemaRefused(subject=subject, detail=_said(text))
+            elif answer.status_code == 404 and b"error_code" in text:
                 return None
-            elif answer.is_success:
-                return dict(answer.json())
-            else:
+            elif not answer.is_success:
                 why = f"{uri} answers with status {answer.status_code}"
+            elif (found := _object(text)) is not None:
+                return found
+            else:
+                raise self._strange()
         raise RegistryUnreachable(name=self.name, why=why)
 
+    async def _answer(self, method: str, url: str, body: dict[str, Any] | None) -> tuple[httpx.Response, bytes]:
+        """The head of an answer, and its body as far as ``_LARGEST`` and what shows that it is longer."""
+        text = b""
+        async with self._http.stream(method, url, json=body) as answer:
+            async for part in answer.aiter_bytes():
+                text += part
+                if len(text) > _LARGEST:
+                    break
+        return answer, text
 
-def _said(answer: httpx.Response) -> str | None:
+
+def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        return str(answer.json()["message"])
-    except (ValueError, KeyError, TypeError):
+        found = json.loads(text)
+    except (ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else None
+
+
+def _said(text: bytes) -> str | None:
+    found = _object(text)
+    return str(found["message"]) if found is not None and "message" in found else None
 
 
 def _trust(c: Connection) -> ssl.SSLContext | bool:
     if not any(u.startswith("https:") for u in c.uris):
         return True
-    context = ssl.create_default_context(cadata=c.authorities or None)
-    if c.certificate:
+    context = ssl.create_default_context(cadata=c.tls.authorities or None)
+    if c.tls.certificate:
         # Python's ssl reads a certificate from a file only.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(c.certificate.rstrip() + "\n" + c.key.rstrip() + "\n")
+            file.write(c.tls.certificate.rstrip() + "\n" + c.tls.key.rstrip() + "\n")
             file.flush()
             context.load_cert_chain(file.name)
     return context

@@ -19,7 +19,7 @@ from pgstream.stores.spec import Can, Kind, Option, OptionTable
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
 _ERROR = "source.deserialization.error."
-_CONSUMER = "kafka.consumer."
+_READING = ("kafka.consumer.", "source.max.records.per.trigger")
 VIEW = OptionTable(
     "a materialized view as a source",
     (
@@ -78,7 +78,7 @@ def open_source(
         on_bad_record=handling,
         bad_record_topic=settled.get(_ERROR + "log.topic") if handling == "log" else None,
         bad_record_store=log_store,
-        options={k: v for k, v in settled.items() if k.startswith(_CONSUMER)},
+        options={k: v for k, v in settled.items() if k.startswith(_READING)},
         at=at,
     )
 

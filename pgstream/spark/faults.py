@@ -3,8 +3,9 @@
 Owns: the mapping from the analyzer's error conditions and from chains of Java exceptions to ``channel.Fault``.
 Must not know: sessions, queries, Py4J; it takes plain values. Start reading at ``from_analysis`` and ``from_chain``.
 
-Kinds: *user* (the statement or the store's options must change), *data* (a record must), *store* (a system outside
-does not answer) and *engine* (ours); the last two are tried again by the engine.
+Kinds: *user* (the statement or the store's options must change), *data* (a record must), *refused* (a system outside
+does not take the credentials, or proves to be another), *store* (it does not answer) and *engine* (ours). The last two
+are tried again by the engine, and so is *refused* once the query's statement is over.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ _RAISED_HINTS = {
     "22012": "NULLIF(divisor, 0) gives NULL instead.",
 }
 _KAFKA = "org.apache.kafka.common.errors."
-_REFUSED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException",
-            "TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
+_UNTRUSTED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
+_REFUSED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
             "TransactionalIdAuthorizationException", "RecordTooLargeException", "InvalidTimestampException",
             "InvalidTopicException", "InvalidRecordException")  # fmt: skip
 
@@ -87,16 +88,16 @@ def not_yet(what: str, detail: str | None = None, at: int | None = None) -> Faul
 
 def from_chain(chain: Sequence[Mapping[str, Any]], store: str = "") -> Fault:
     """A failed stream. ``chain``: its Java exceptions, outermost first, as {class, message, …}."""
+    root = chain[-1] if chain else {"class": "", "message": "no reason was given"}
     for link in reversed(chain):
-        found = _from_link(link, store)
+        found = _from_link(link, store, str(root["message"]))
         if found is not None:
             return found
-    root = chain[-1] if chain else {"class": "", "message": "no reason was given"}
     kind = str(root["class"]).rsplit(".", 1)[-1]
     return Fault("engine", "XX000", f"the query failed in Spark: {sentence(str(root['message']))}", f"{kind}.")
 
 
-def _from_link(link: Mapping[str, Any], store: str) -> Fault | None:
+def _from_link(link: Mapping[str, Any], store: str, root: str) -> Fault | None:
     name, message = str(link["class"]), str(link["message"])
     short = name.rsplit(".", 1)[-1]
     if "reason" in link:
@@ -110,7 +111,9 @@ def _from_link(link: Mapping[str, Any], store: str) -> Fault | None:
     if "sqlstate" in link:
         return _from_postgres(str(link["sqlstate"] or ""), message)
     if name.startswith(_KAFKA):
-        return _from_kafka(short, message, store)
+        return _from_kafka(short, message, store, root)
+    if short == "LoginException":
+        return fault("refused", StoreUnreachable(name=store, why=f"could not log in: {sentence(root)}"))
     if "KAFKA_DATA_LOSS" in message or short == "OffsetOutOfRangeException":
         gone = "the topic no longer holds records that the query has not read yet"
         return Fault("data", "22000", gone, sentence(message) + ".", "Create the query again to begin at what is left.")
@@ -143,10 +146,13 @@ def _from_postgres(code: str, message: str) -> Fault:
     return Fault("engine", "58000", f"could not write the view's state: {text}")
 
 
-def _from_kafka(short: str, message: str, store: str) -> Fault:
+def _from_kafka(short: str, message: str, store: str, root: str) -> Fault:
     if short == "UnknownTopicOrPartitionException":
         return Fault("store", "42704", "the topic does not exist", sentence(message) + ".")
     if short in ("ProducerFencedException", "InvalidProducerEpochException", "FencedInstanceIdException"):
         return Fault("engine", "55000", "another start of this query has taken over", sentence(message) + ".")
     why = sentence(message) or short
-    return fault("user" if short in _REFUSED else "store", StoreUnreachable(name=store, why=why))
+    if short == "SslAuthenticationException" and root != message:
+        why = f"{why}: {sentence(root)}"
+    kind = "refused" if short in _UNTRUSTED else "user" if short in _REFUSED else "store"
+    return fault(kind, StoreUnreachable(name=store, why=why))

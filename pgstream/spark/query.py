@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pgstream.engine.channel import Fault, Start
@@ -22,6 +23,7 @@ from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import writing
 from pgstream.spark.sources import Sources, face, place
+from pgstream.spark.step import Refused
 
 STOP_GRACE_MS = 3000
 LONGEST_PAUSE_S = 10.0
@@ -58,6 +60,12 @@ class RunningQuery:
         if self.plan.state_ttl_ms is not None and not any(s.watermark for s in readings(self.plan.root)):
             # Spark would run empty batches all the time, only to look for state that is too old.
             session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        try:
+            self._stream(session, fail_after)
+        except Py4JJavaError as e:
+            raise Refused(self.fault(json.loads(self.kernel.causes(e.java_exception)))) from None
+
+    def _stream(self, session: SparkSession, fail_after: Mapping[str, Any] | None) -> None:
         reader = Sources(
             session, self.start.stores, self.limits, self.plan.apart,
             query=self.start.query, databases=self.start.databases,

@@ -111,7 +111,7 @@ class Sources:
     def _records(self, source: Source) -> DataFrame:
         assert self.stores is not None
         access = self.stores[source.store]
-        return face(access.type).read(self.spark, source, access)
+        return face(access.type).read(self.spark, source, access, f"pgstream-{self.query}")
 
     def _stand_in(self) -> DataFrame:
         empty = self.spark.readStream.format("rate").load()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from pgstream import types
 from pgstream.catalog.records import ObjectRecord
+from pgstream.formats.registry import urls
 from pgstream.statements.base import Column, Context
 from pgstream.statements.shapes import Create, Describe, Drop, List, Update
 from pgstream.stores.spec import Kind, Option, OptionTable
@@ -21,13 +22,15 @@ OPTIONS = OptionTable(
     (
         Option("type", Kind.WORD, "Kind of registry.", required=True, choices=("CONFLUENT", "CONFLUENT_CLOUD"),
                example="CONFLUENT"),
-        Option("uris", Kind.TEXT, "Comma-separated URLs.", required=True, example="http://registry:8081"),
+        Option("uris", Kind.TEXT, "Comma-separated URLs, tried in turn.", required=True, shape=urls,
+               example="https://registry:8081"),
         Option("confluent.username", Kind.TEXT, "User name for basic authentication."),
         Option("confluent.password", Kind.SECRET, "Password for basic authentication."),
         Option("confluent_cloud.key", Kind.TEXT, "API key of Confluent Cloud.", when="type=CONFLUENT_CLOUD"),
         Option("confluent_cloud.secret", Kind.SECRET, "API secret of Confluent Cloud.", when="type=CONFLUENT_CLOUD"),
         Option("tls.client.cert_file", Kind.FILE, "Client certificate chain (PEM) for mutual TLS."),
         Option("tls.client.key_file", Kind.FILE, "Key of the client certificate (PEM)."),
+        Option("tls.client.key_passphrase", Kind.SECRET, "What opens an encrypted key."),
         Option("tls.ca_cert_file", Kind.FILE, "Certificate authorities to trust (PEM)."),
         Option("properties.file", Kind.FILE, "YAML file of parameters; those of the statement win."),
         Option("access_region", Kind.TEXT, "Accepted for older scripts; this server connects from where it runs.",
@@ -41,7 +44,8 @@ class CreateSchemaRegistry(Create):
     WITH ( 'type' = { CONFLUENT | CONFLUENT_CLOUD }, 'uris' = 'url' [, 'parameter' = value ...] );
 
     Register a schema registry. Parameters: ``confluent.username`` and ``confluent.password``, ``confluent_cloud.key``
-    and ``confluent_cloud.secret``, ``tls.client.cert_file``, ``tls.client.key_file``, ``tls.ca_cert_file``. A store
+    and ``confluent_cloud.secret``, ``tls.client.cert_file``, ``tls.client.key_file``,
+    ``tls.client.key_passphrase``, ``tls.ca_cert_file``. A store
     uses it when its parameter ``schema_registry.name`` names it.
     """
 

@@ -7,7 +7,7 @@ Must not know: any particular store. Start reading at ``StoreType``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ class Option:
 
     ``prefix`` marks a family: ``kafka.topic.`` accepts ``kafka.topic.retention.ms``. ``when`` names the option=VALUE
     that makes it required (``"kafka.sasl.hash_function=PLAIN|SHA256"``). ``minimum`` bounds an INTEGER.
+    ``shape`` reads a TEXT and gives its one spelling; its ValueError is a sentence, which does not repeat the value.
     ``later``: the option is known and refused with this sentence; ``choices_later``: so are these of its values.
     ``names``: the value is the name of an object of this kind (``catalog.kinds``).
     A family may take some names ``only``, or all but those that begin as one of ``never``: what loads code, reads the
@@ -51,6 +52,7 @@ class Option:
     when: str | None = None
     prefix: bool = False
     minimum: int | None = None
+    shape: Callable[[str], str] | None = None
     later: str | None = None
     choices_later: tuple[str, ...] = ()
     names: str | None = None
@@ -173,6 +175,15 @@ def _normal(option: Option, g: Given) -> str:
                 hint=f"Use a whole number{bound}.",
             )
         return str(int(value))
+    if option.shape is not None:
+        try:
+            return option.shape(value)
+        except ValueError as e:
+            raise InvalidOption(
+                what=f'invalid value for parameter "{option.name}": {e}',
+                at=g.value_at,
+                hint=f"Example: '{option.name}' = '{option.example}'." if option.example else None,
+            ) from None
     return value
 
 
@@ -348,6 +359,6 @@ Dataframe = Any
 class SparkFace(Protocol):
     """A store in the worker. Classes are made without arguments; ``spark`` is the SparkSession."""
 
-    def read(self, spark: Any, source: Any, access: Any) -> Dataframe:
+    def read(self, spark: Any, source: Any, access: Any, group: str) -> Dataframe:
         """A streaming DataFrame of raw records for ``planner.plan.Source``; columns: key binary, value binary,
-        ``__time`` timestamp, ``__partition`` int, ``__offset`` bigint."""
+        ``__time`` timestamp, ``__partition`` int, ``__offset`` bigint. ``group``: who reads, for systems that ask."""

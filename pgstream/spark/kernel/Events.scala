@@ -39,6 +39,13 @@ object Events {
     o
   }
 
+  /** Why a call from Python failed. */
+  def causes(failure: Throwable): String = {
+    val list = Json.mapper.createArrayNode()
+    chain(list, failure)
+    list.toString
+  }
+
   /** The causes of a failure, outermost first: class and message, and the place of a bad record. */
   private def chain(list: ArrayNode, failure: Throwable): Unit = {
     var e = failure

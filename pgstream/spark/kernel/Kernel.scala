@@ -105,6 +105,7 @@ object Kernel {
   /** The process ends after this: no batch begins, those under way may finish. */
   def quiesce(ms: Long): Boolean = Sinks.quiesce(ms)
 
+  def causes(failure: Throwable): String = Events.causes(failure)
   def poll(ms: Long): String = Watch.poll(ms)
   def active(): Int = Watch.active.length
 }

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from pgstream.errors import InvalidOption
+from pgstream import pem
+from pgstream.stores.kafka.values import SUITES
 
 _MECHANISM = {
     "PLAIN": "PLAIN",
@@ -17,8 +19,22 @@ _MECHANISM = {
     "SHA512": "SCRAM-SHA-512",
     "SCRAM-SHA-256": "SCRAM-SHA-256",
     "SCRAM-SHA-512": "SCRAM-SHA-512",
+    "OAUTHBEARER": "OAUTHBEARER",
 }
-_FILES = ("tls.ca_cert_file", "tls.client.cert_file", "tls.client.key_file")
+_OAUTH = "kafka.sasl.oauthbearer."
+_LOGIN = "org.apache.kafka.common.security."
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Where an OAUTHBEARER client gets its tokens."""
+
+    endpoint: str
+    client: str
+    secret: str = field(repr=False)
+    scope: str = ""
+    extensions: str = ""
+    authorities: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,71 +46,130 @@ class Connection:
     mechanism: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
-    authorities: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
+    tokens: Tokens | None = None
+    tls: pem.Texts = field(default_factory=pem.Texts)
     verify_host: bool = True
+    suites: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+
+    @property
+    def encrypted(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def authenticated(self) -> bool:
+        return self.protocol.startswith("SASL_")
 
 
 def connection(options: Mapping[str, str]) -> Connection:
-    """Read checked options. InvalidOption for file names: a server reads no files on a client's word."""
-    for name in _FILES:
-        if name in options and "-----BEGIN" not in options[name]:
-            raise InvalidOption(
-                what=f'invalid value for parameter "{name}"', hint="Give the PEM text itself as the value."
-            )
+    """Read checked options. InvalidOption as ``pem.tls_texts``."""
     mechanism = _MECHANISM.get(options.get("kafka.sasl.hash_function", "NONE"), "")
     tls = options.get("tls.disabled", "false") != "true"
     protocol = ("SASL_" if mechanism else "") + ("SSL" if tls else "PLAINTEXT")
     return Connection(
         brokers=",".join(u.strip() for u in options["uris"].split(",") if u.strip()),
         protocol=options.get("security.protocol", protocol),
-        mechanism=mechanism,
+        mechanism=mechanism or "PLAIN",
         username=options.get("kafka.sasl.username", ""),
         password=options.get("kafka.sasl.password", ""),
-        authorities=options.get("tls.ca_cert_file", ""),
-        certificate=options.get("tls.client.cert_file", ""),
-        key=options.get("tls.client.key_file", ""),
+        tokens=_tokens(options) if mechanism == "OAUTHBEARER" else None,
+        tls=pem.tls_texts(options),
         verify_host=options.get("tls.verify_server_hostname", "true") == "true",
+        suites=_several(options.get("tls.cipher_suites", "")),
+        versions=_several(options.get("tls.protocols", "")),
     )
 
 
-def librdkafka(options: Mapping[str, str]) -> dict[str, str]:
-    """Settings for confluent-kafka's clients."""
+def _several(text: str) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
+
+
+def _tokens(options: Mapping[str, str]) -> Tokens:
+    return Tokens(
+        endpoint=options[f"{_OAUTH}token.endpoint.url"],
+        client=options[f"{_OAUTH}client.id"],
+        secret=options[f"{_OAUTH}client.secret"],
+        scope=options.get(f"{_OAUTH}scope", ""),
+        extensions=options.get(f"{_OAUTH}extensions", ""),
+        authorities=pem.authorities(options, f"{_OAUTH}ca_cert_file"),
+    )
+
+
+def librdkafka(options: Mapping[str, str]) -> dict[str, Any]:
+    """Settings for confluent-kafka's clients. It knows no list of TLS versions, nor one of TLS 1.3's cipher suites."""
     c = connection(options)
-    out = {"bootstrap.servers": c.brokers, "security.protocol": c.protocol}
-    if c.protocol.startswith("SASL_"):
-        out |= {"sasl.mechanism": c.mechanism or "PLAIN", "sasl.username": c.username, "sasl.password": c.password}
-    if c.protocol.endswith("SSL"):
+    out: dict[str, Any] = {"bootstrap.servers": c.brokers, "security.protocol": c.protocol}
+    if c.authenticated:
+        out["sasl.mechanism"] = c.mechanism
+        if c.tokens is not None:
+            out |= {"sasl.oauthbearer.method": "oidc", **_oidc(c.tokens)}
+        else:
+            out |= {"sasl.username": c.username, "sasl.password": c.password}
+    if c.encrypted:
         out["ssl.endpoint.identification.algorithm"] = "https" if c.verify_host else "none"
-        given = {"ssl.ca.pem": c.authorities, "ssl.certificate.pem": c.certificate, "ssl.key.pem": c.key}
+        given = {
+            "ssl.ca.pem": c.tls.authorities,
+            "ssl.certificate.pem": c.tls.certificate,
+            "ssl.key.pem": c.tls.key,
+            "ssl.cipher.suites": ":".join(SUITES[s] for s in c.suites if SUITES[s]),
+        }
         out |= {k: v for k, v in given.items() if v}
     return out
+
+
+def _oidc(t: Tokens) -> dict[str, str]:
+    own = "sasl.oauthbearer."
+    out = {
+        f"{own}token.endpoint.url": t.endpoint,
+        f"{own}client.id": t.client,
+        f"{own}client.secret": t.secret,
+        f"{own}scope": t.scope,
+        f"{own}extensions": t.extensions,
+        "https.ca.pem": t.authorities,
+    }
+    return {k: v for k, v in out.items() if v}
 
 
 def java(options: Mapping[str, str]) -> dict[str, str]:
     """Settings for Kafka's Java clients, without any prefix."""
     c = connection(options)
     out = {"bootstrap.servers": c.brokers, "security.protocol": c.protocol}
-    if c.protocol.startswith("SASL_"):
-        module = "plain.PlainLoginModule" if c.mechanism in ("PLAIN", "") else "scram.ScramLoginModule"
-        out["sasl.mechanism"] = c.mechanism or "PLAIN"
-        out["sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{module} required "
-            f"username={_jaas(c.username)} password={_jaas(c.password)};"
-        )
-    if c.protocol.endswith("SSL"):
+    if c.authenticated:
+        out["sasl.mechanism"] = c.mechanism
+        if c.tokens is not None:
+            out |= _java_tokens(c.tokens)
+        else:
+            module = "plain.PlainLoginModule" if c.mechanism == "PLAIN" else "scram.ScramLoginModule"
+            out["sasl.jaas.config"] = _jaas(module, {"username": c.username, "password": c.password})
+    if c.encrypted:
         out["ssl.endpoint.identification.algorithm"] = "https" if c.verify_host else ""
-        if c.authorities:
-            out |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": c.authorities}
-        if c.certificate:
-            out |= {
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": c.certificate,
-                "ssl.keystore.key": c.key,
-            }
+        given = {"ssl.cipher.suites": ",".join(c.suites), "ssl.enabled.protocols": ",".join(c.versions)}
+        out |= pem.java(c.tls) | {k: v for k, v in given.items() if v}
     return out
 
 
-def _jaas(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _java_tokens(t: Tokens) -> dict[str, str]:
+    said = {"clientId": t.client, "clientSecret": t.secret}
+    said |= {"scope": t.scope} if t.scope else {}
+    for pair in _several(t.extensions):
+        name, _, value = pair.partition("=")
+        said[f"extension_{name}"] = value
+    return {
+        "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", said | pem.java(pem.Texts(t.authorities))),
+        "sasl.login.callback.handler.class": f"{_LOGIN}oauthbearer.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": t.endpoint,
+        # Without these an endpoint that accepts and says nothing holds the query for ever.
+        "sasl.login.connect.timeout.ms": "4000",
+        "sasl.login.read.timeout.ms": "4000",
+        "sasl.login.retry.backoff.max.ms": "1000",
+    }
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    said = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+    return f"{_LOGIN}{module} required {said};"
+
+
+def _quoted(text: str) -> str:
+    """A string of JAAS: one line, with the escapes of C."""
+    return '"' + "".join(rf"\{ord(c):03o}" if c < " " else f"\\{c}" if c in '"\\' else c for c in text) + '"'

@@ -6,16 +6,25 @@ Must not know: what a client library calls a setting; ``client.py`` translates. 
 
 from __future__ import annotations
 
+from pgstream.stores.kafka.values import (
+    brokers,
+    extensions,
+    position,
+    protocols,
+    suites,
+    token_endpoint,
+)
 from pgstream.stores.spec import Kind, Option, OptionTable
 
-_PASSWORD_MECHANISMS = "PLAIN|SHA256|SHA512|SCRAM-SHA-256|SCRAM-SHA-512"  # noqa: S105
+_PASSWORD = "kafka.sasl.hash_function=PLAIN|SHA256|SHA512|SCRAM-SHA-256|SCRAM-SHA-512"  # noqa: S105
+_OAUTH = "kafka.sasl.hash_function=OAUTHBEARER"
 _FORMATS = ("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")
 _PEM = "the PEM text itself, not a file name"
 
 OPTIONS = OptionTable(
     "a Kafka store",
     (
-        Option("uris", Kind.TEXT, "Comma-separated brokers.", required=True, example="b1:9092,b2:9092"),
+        Option("uris", Kind.TEXT, "Comma-separated brokers.", required=True, example="b1:9092,b2:9092", shape=brokers),
         Option("tls.disabled", Kind.BOOLEAN, "TRUE connects without TLS.", default="false"),
         Option(
             "tls.verify_server_hostname",
@@ -25,9 +34,22 @@ OPTIONS = OptionTable(
         ),
         Option("tls.ca_cert_file", Kind.FILE, f"Certificate authorities to trust: {_PEM}."),
         Option("tls.client.cert_file", Kind.FILE, f"Client certificate chain for mutual TLS: {_PEM}."),
-        Option("tls.client.key_file", Kind.FILE, f"Key of the client certificate (PKCS #8): {_PEM}."),
-        Option("tls.cipher_suites", Kind.TEXT, "Cipher suites.", later="The libraries' defaults are used."),
-        Option("tls.protocols", Kind.TEXT, "TLS versions.", later="The libraries' defaults are used: TLS 1.2 and 1.3."),
+        Option("tls.client.key_file", Kind.FILE, f"Key of the client certificate: {_PEM}."),
+        Option("tls.client.key_passphrase", Kind.SECRET, "What opens an encrypted key."),
+        Option(
+            "tls.cipher_suites",
+            Kind.TEXT,
+            "Comma-separated cipher suites, by their IANA names, that may be used.",
+            shape=suites,
+            example="TLS_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        ),
+        Option(
+            "tls.protocols",
+            Kind.TEXT,
+            "Comma-separated TLS versions that may be used.",
+            shape=protocols,
+            example="TLSv1.2,TLSv1.3",
+        ),
         Option(
             "security.protocol",
             Kind.WORD,
@@ -39,23 +61,65 @@ OPTIONS = OptionTable(
             Kind.WORD,
             "SASL mechanism; SHA256 and SHA512 are SCRAM.",
             default="NONE",
-            choices=("NONE", "PLAIN", "SHA256", "SHA512", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-            choices_later=("AWS_MSK_IAM", "OAUTHBEARER"),
+            choices=("NONE", "PLAIN", "SHA256", "SHA512", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+            choices_later=("AWS_MSK_IAM",),
             aliases=("sasl.hash_function", "sasl.mechanism", "kafka.sasl.mechanism"),
         ),
         Option(
             "kafka.sasl.username",
             Kind.TEXT,
             "User name, or Confluent Cloud's API key.",
-            when=f"kafka.sasl.hash_function={_PASSWORD_MECHANISMS}",
+            when=_PASSWORD,
             aliases=("sasl.username",),
         ),
         Option(
             "kafka.sasl.password",
             Kind.SECRET,
             "Password, or Confluent Cloud's API secret.",
-            when=f"kafka.sasl.hash_function={_PASSWORD_MECHANISMS}",
+            when=_PASSWORD,
             aliases=("sasl.password",),
+        ),
+        Option(
+            "kafka.sasl.oauthbearer.token.endpoint.url",
+            Kind.TEXT,
+            "Where an OAUTHBEARER client gets its tokens (OIDC, grant type client_credentials).",
+            when=_OAUTH,
+            aliases=("sasl.oauthbearer.token.endpoint.url",),
+            example="https://login.example.com/oauth2/token",
+            shape=token_endpoint,
+        ),
+        Option(
+            "kafka.sasl.oauthbearer.client.id",
+            Kind.TEXT,
+            "The client's id at the token endpoint.",
+            when=_OAUTH,
+            aliases=("sasl.oauthbearer.client.id",),
+        ),
+        Option(
+            "kafka.sasl.oauthbearer.client.secret",
+            Kind.SECRET,
+            "The client's secret at the token endpoint.",
+            when=_OAUTH,
+            aliases=("sasl.oauthbearer.client.secret",),
+        ),
+        Option(
+            "kafka.sasl.oauthbearer.scope",
+            Kind.TEXT,
+            "Scope that tokens are asked for.",
+            aliases=("sasl.oauthbearer.scope",),
+        ),
+        Option(
+            "kafka.sasl.oauthbearer.extensions",
+            Kind.TEXT,
+            "Comma-separated name=value pairs sent with a token; Confluent Cloud wants its cluster's and pool's.",
+            aliases=("sasl.oauthbearer.extensions",),
+            example="logicalCluster=lkc-1,identityPoolId=pool-1",
+            shape=extensions,
+        ),
+        Option(
+            "kafka.sasl.oauthbearer.ca_cert_file",
+            Kind.FILE,
+            f"Certificate authorities of the token endpoint, when the system does not know them: {_PEM}.",
         ),
         Option("kafka.msk.iam_role_arn", Kind.TEXT, "IAM role.", later="IAM authentication of MSK is planned."),
         Option("kafka.msk.aws_region", Kind.TEXT, "AWS region.", later="IAM authentication of MSK is planned."),
@@ -108,7 +172,12 @@ ENTITY = OptionTable(
 )
 
 _POSITION = Option(
-    "starting.position", Kind.WORD, "Where a query begins to read.", choices=("EARLIEST", "LATEST"), example="earliest"
+    "starting.position",
+    Kind.TEXT,
+    "Where a query begins to read: earliest, latest, timestamp:TIME (ISO 8601 or epoch milliseconds), or "
+    "offset:PARTITION:OFFSET,… (other partitions from their earliest record).",
+    example="earliest",
+    shape=position,
 )
 _TIMESTAMP = Option("timestamp", Kind.TEXT, "Column that is the event time; otherwise the record's own timestamp.")
 _TIMESTAMP_FORMAT = Option(
@@ -131,15 +200,42 @@ _BAD_RECORDS = (
     Option("source.deserialization.error.log.store", Kind.TEXT, "Store of that topic; otherwise the source's own."),
 )
 
-_TUNING = frozenset((
-    "batch.size", "buffer.memory", "client.id", "compression.gzip.level", "compression.lz4.level", "compression.type",
-    "compression.zstd.level", "connections.max.idle.ms", "delivery.timeout.ms", "linger.ms", "max.block.ms",
-    "max.in.flight.requests.per.connection", "max.request.size", "metadata.max.age.ms", "metadata.max.idle.ms",
-    "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms", "retries",
-    "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes", "socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms", "transaction.timeout.ms",
+_CLIENT = frozenset((
+    "client.id", "connections.max.idle.ms", "metadata.max.age.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
 ))  # fmt: skip
-"""Other settings of a producer name brokers, classes, files or credentials: those are the store's."""
+_FETCHING = _CLIENT | {
+    "check.crcs", "client.rack", "default.api.timeout.ms", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes",
+    "group.id", "max.partition.fetch.bytes", "max.poll.records",
+}  # fmt: skip
+_SENDING = _CLIENT | {
+    "batch.size", "buffer.memory", "compression.gzip.level", "compression.lz4.level", "compression.type",
+    "compression.zstd.level", "delivery.timeout.ms", "linger.ms", "max.block.ms",
+    "max.in.flight.requests.per.connection", "max.request.size", "metadata.max.idle.ms", "retries",
+    "transaction.timeout.ms",
+}  # fmt: skip
+"""Other settings of a consumer or producer name brokers, classes, files or credentials: those are the store's."""
+
+_READING = (
+    _POSITION,
+    Option(
+        "source.max.records.per.trigger",
+        Kind.INTEGER,
+        "Records that a batch takes at most, over all partitions; 500000 when absent.",
+        minimum=1,
+        example="10000",
+    ),
+    Option(
+        "kafka.consumer.",
+        Kind.TEXT,
+        "Consumer settings of a source that tune how it fetches: client.rack reads from the replica that is near, "
+        "group.id names the consumer group (otherwise one that begins with pgstream- and the query's id).",
+        prefix=True,
+        example="kafka.consumer.client.rack",
+        only=_FETCHING,
+    ),
+)
 
 RELATION = OptionTable(
     "a relation in a Kafka store",
@@ -155,7 +251,7 @@ RELATION = OptionTable(
         ),
         _TIMESTAMP,
         _TIMESTAMP_FORMAT,
-        _POSITION,
+        *_READING,
         Option(
             "topic.partitions",
             Kind.INTEGER,
@@ -204,7 +300,7 @@ RELATION = OptionTable(
             "Producer settings of a sink that tune how it sends.",
             prefix=True,
             example="kafka.producer.linger.ms",
-            only=_TUNING,
+            only=_SENDING,
         ),
     ),
 )
@@ -212,7 +308,7 @@ RELATION = OptionTable(
 SOURCE = OptionTable(
     "a source in a Kafka store",
     (
-        _POSITION,
+        *_READING,
         _TIMESTAMP,
         _TIMESTAMP_FORMAT,
         Option(

@@ -7,7 +7,8 @@ Start reading at ``KafkaStreams``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,24 +18,25 @@ from pgstream.errors import InvalidOption
 from pgstream.stores.kafka.client import java
 
 # While catching up, a batch this large keeps Spark's fixed costs small and one core's memory bounded.
-CATCH_UP_RECORDS = 500_000
+CATCH_UP_RECORDS = "500000"
 
 
 class KafkaStreams:
     """A Kafka store seen from Spark."""
 
-    def read(self, spark: SparkSession, source: Any, access: Any) -> DataFrame:
+    def read(self, spark: SparkSession, source: Any, access: Any, group: str) -> DataFrame:
         """The records of a topic: key, value, ``__time``, ``__partition``, ``__offset``.
 
         Only committed records; offsets that are gone fail the query instead of being skipped.
         """
         reader = spark.readStream.format("kafka").option("subscribe", source.entity)
-        for name, value in self.consumer(access.options, source.options).items():
+        settings = self.consumer(access.options, source.options)
+        for name, value in settings.items():
             reader = reader.option(f"kafka.{name}", value)
-        records = source.options.get("max.records.per.batch", str(CATCH_UP_RECORDS))
         raw = (
-            reader.options(**starting(source.starting_position))
-            .option("maxOffsetsPerTrigger", records)
+            reader.options(**starting(source.starting_position, lambda: _partitions(spark, settings, source.entity)))
+            .option("groupIdPrefix", group)
+            .option("maxOffsetsPerTrigger", source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS))
             .option("failOnDataLoss", "true")
             # A broker that is away ends the batch soon: the query then says so, and is tried again.
             .option("fetchOffset.numRetries", "1")
@@ -60,14 +62,29 @@ class KafkaStreams:
         return java(store) | _family(given, "kafka.producer.")
 
 
-def starting(position: str) -> dict[str, str]:
-    """Spark's options for a starting position: ``earliest``, ``latest``, or ``timestamp:<epoch milliseconds>``."""
+def starting(position: str, partitions: Callable[[], tuple[str, int]]) -> dict[str, str]:
+    """Spark's options for a starting position, as ``values.position`` spells it.
+
+    ``partitions``: the topic's name and how many it has. Spark wants an offset of each, of which -2 is the earliest.
+    """
     word, _, value = position.partition(":")
-    if word in ("earliest", "latest"):
-        return {"startingOffsets": word}
-    if word == "timestamp" and value.isdigit():
+    if word == "timestamp":
         return {"startingTimestamp": value, "startingOffsetsByTimestampStrategy": "latest"}
-    raise InvalidOption(what=f'invalid value for parameter "starting.position": "{position}"')
+    if word != "offset":
+        return {"startingOffsets": word}
+    said = {int(p): int(o) for p, o in (pair.split(":") for pair in value.split(","))}
+    topic, count = partitions()
+    if max(said) >= count:
+        raise InvalidOption(
+            what=f'invalid value for parameter "starting.position": topic "{topic}" has no partition {max(said)}',
+            hint=f"Its partitions are 0 to {count - 1}.",
+        )
+    return {"startingOffsets": json.dumps({topic: {str(p): said.get(p, -2) for p in range(count)}})}
+
+
+def _partitions(spark: SparkSession, settings: Mapping[str, str], topic: str) -> tuple[str, int]:
+    jvm: Any = spark._jvm
+    return topic, int(jvm.org.apache.spark.sql.pgstream.Topics.partitions(dict(settings), topic))
 
 
 def _family(given: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from confluent_kafka import DeserializingConsumer, SerializingProducer, TopicPar
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 
+from tests.false_registry import false_registry
 from tests.server import Kafka, Server, within
 
 pytestmark = pytest.mark.stream
@@ -326,6 +327,27 @@ def test_wrong_credentials_are_named(db: psycopg.Connection[Any], door: Door, ka
         db.execute("CREATE STREAM nothing WITH ('topic' = 'av_orders', 'value.format' = 'avro')")
     assert "refuses the credentials" in str(refused.value) and "wr0ng" not in str(refused.value)
     db.execute("UPDATE SCHEMA_REGISTRY reg WITH ('confluent.password' = 's3cr3t')")
+
+
+def test_a_registry_that_is_silent_holds_no_statement(db: psycopg.Connection[Any], kafka: Kafka) -> None:
+    with false_registry() as r:
+        r.manner = "silent"
+        db.execute(f"CREATE SCHEMA_REGISTRY quiet WITH ('type' = CONFLUENT, 'uris' = '{r.url}')")
+        db.execute(
+            f"CREATE STORE hushed WITH ('type' = KAFKA, 'uris' = '{kafka.bootstrap}', 'tls.disabled' = TRUE, "
+            "'schema_registry.name' = quiet)"
+        )
+        asks = "CREATE STREAM nothing WITH ('store' = hushed, 'topic' = 'av_orders', 'value.format' = 'avro')"
+        db.execute("SET statement_timeout = '300ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            db.execute(asks)
+        db.execute("RESET statement_timeout")
+        before = r.asked
+        cancel = threading.Thread(target=lambda: (within(20, lambda: r.asked > before), db.cancel_safe()))
+        cancel.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            db.execute(asks)
+        cancel.join()
 
 
 def test_a_store_without_a_registry(db: psycopg.Connection[Any], kafka: Kafka) -> None:

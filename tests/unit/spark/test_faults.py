@@ -40,7 +40,7 @@ def test_sentences_are_in_postgresql_style() -> None:
     ("root", "kind", "code"),
     [
         (link(KAFKA + "TimeoutException", "Call(…) timed out."), "store", "58000"),
-        (link(KAFKA + "SaslAuthenticationException", "Authentication failed"), "user", "58000"),
+        (link(KAFKA + "SaslAuthenticationException", "Authentication failed"), "refused", "58000"),
         (link(KAFKA + "UnknownTopicOrPartitionException", "no such topic"), "store", "42704"),
         (link(KAFKA + "ProducerFencedException", "newer"), "engine", "55000"),
         (link("org.apache.spark.sql.pgstream.FencedException", "attempt 1"), "engine", "55000"),

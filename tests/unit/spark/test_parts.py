@@ -45,10 +45,15 @@ def test_decoder_is_told_everything_in_lower_case() -> None:
 
 
 def test_starting_positions() -> None:
-    assert starting("earliest") == {"startingOffsets": "earliest"}
-    assert starting("timestamp:17")["startingTimestamp"] == "17"
-    with pytest.raises(InvalidOption):
-        starting("yesterday")
+    def at(position: str) -> dict[str, str]:
+        return starting(position, lambda: ("t", 3))
+
+    assert at("earliest") == {"startingOffsets": "earliest"}
+    assert at("timestamp:17")["startingTimestamp"] == "17"
+    assert at("offset:2:5,0:17") == {"startingOffsets": '{"t": {"0": 17, "1": -2, "2": 5}}'}
+    with pytest.raises(InvalidOption) as e:
+        at("offset:3:1")
+    assert "has no partition 3" in e.value.text
 
 
 def test_sources_read_committed_records_only() -> None:

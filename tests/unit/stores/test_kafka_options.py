@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from pgstream import stores
 from pgstream.errors import InvalidOption, MissingOption, NotInstalled, NotYet, PgStreamError
@@ -74,7 +76,9 @@ def test_topic_options() -> None:
 
 def test_secrets_are_passwords_and_keys() -> None:
     assert STORE.options.hidden(o.name for o in STORE.options.options) == {
-        "kafka.sasl.password", "tls.ca_cert_file", "tls.client.cert_file", "tls.client.key_file", "properties.file",
+        "kafka.sasl.oauthbearer.ca_cert_file", "kafka.sasl.oauthbearer.client.secret", "kafka.sasl.password",
+        "properties.file", "tls.ca_cert_file", "tls.client.cert_file", "tls.client.key_file",
+        "tls.client.key_passphrase",
     }  # fmt: skip
 
 
@@ -111,6 +115,30 @@ def test_secrets_are_passwords_and_keys() -> None:
                 "ssl.truststore.certificates": PEM, "ssl.endpoint.identification.algorithm": "",
             },
         ),
+        (
+            "('uris' = 'SASL_SSL://a:1', 'kafka.sasl.hash_function' = OAUTHBEARER, 'sasl.oauthbearer.client.id' = me, "
+            "'sasl.oauthbearer.token.endpoint.url' = 'https://i/t', 'sasl.oauthbearer.client.secret' = 's\n', "
+            "'sasl.oauthbearer.extensions' = 'logicalCluster=lkc-1, identityPoolId=p', "
+            "'tls.cipher_suites' = 'TLS_AES_256_GCM_SHA384, ECDHE-RSA-AES256-GCM-SHA384', 'tls.protocols' = 'tlsv1.3')",
+            {
+                "bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.token.endpoint.url": "https://i/t",
+                "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "s\n",
+                "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=p",
+                "ssl.endpoint.identification.algorithm": "https", "ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384",
+            },
+            {
+                "bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
+                "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+                'clientId="me" clientSecret="s\\012" extension_logicalCluster="lkc-1" extension_identityPoolId="p";',
+                "sasl.login.callback.handler.class":
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+                "sasl.oauthbearer.token.endpoint.url": "https://i/t", "sasl.login.connect.timeout.ms": "4000",
+                "sasl.login.read.timeout.ms": "4000", "sasl.login.retry.backoff.max.ms": "1000",
+                "ssl.endpoint.identification.algorithm": "https", "ssl.enabled.protocols": "TLSv1.3",
+                "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+            },
+        ),
     ],
 )  # fmt: skip
 def test_one_description_two_clients(text: str, librdkafka: dict[str, str], java: dict[str, str]) -> None:
@@ -122,6 +150,59 @@ def test_one_description_two_clients(text: str, librdkafka: dict[str, str], java
 def test_a_connection_does_not_print_secrets() -> None:
     text = "('uris' = 'a', 'kafka.sasl.hash_function' = PLAIN, 'sasl.username' = u, 'sasl.password' = 'hush')"
     assert "hush" not in repr(client.connection(checked(text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["'uris' = 'user:hush@b:1'", "'uris' = ''", "'uris' = 'b:1', 'tls.cipher_suites' = 'RC4-MD5'",
+     "'uris' = 'b:1', 'tls.protocols' = 'SSLv3'", "'uris' = 'b:1', 'sasl.oauthbearer.extensions' = 'hush'",
+     "'uris' = 'b:1', 'sasl.oauthbearer.token.endpoint.url' = 'file:///etc/hush'",
+     "'uris' = 'b:1', 'sasl.oauthbearer.token.endpoint.url' = 'https://me:hush@host/t'"],
+)  # fmt: skip
+def test_values_out_of_shape_are_refused_and_not_repeated(text: str) -> None:
+    e = fault(f"({text})")
+    assert isinstance(e, InvalidOption) and e.at is not None and "hush" not in f"{e.text} {e.detail} {e.hint}"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("Earliest", "earliest"), ("timestamp:1700000000000", "timestamp:1700000000000"),
+     ("timestamp:2026-01-01T00:00:00", "timestamp:1767225600000"),
+     ("Timestamp: 2026-01-01 01:00:00+01:00", "timestamp:1767225600000"), ("offset:1:5, 0:17", "offset:0:17,1:5"),
+     ("middle", None), ("timestamp:", None), ("timestamp:soon", None), ("offset:1", None), ("offset:-1:2", None),
+     ("earliest:1", None)],
+)  # fmt: skip
+def test_where_reading_begins(text: str, read: str | None) -> None:
+    said = f"('starting.position' = '{text}')"
+    if read is None:
+        assert isinstance(fault(said, STORE.source_options), InvalidOption)
+    else:
+        assert checked(said, STORE.source_options) == {"starting.position": read}
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "interceptor.classes", "sasl.jaas.config", "auto.offset.reset"])
+def test_a_source_only_tunes_its_consumer(name: str) -> None:
+    e = fault(f"('kafka.consumer.{name}' = 'x')", STORE.source_options)
+    assert isinstance(e, InvalidOption) and "cannot be set by a statement" in e.text
+    assert checked("('kafka.consumer.client.rack' = 'a')", STORE.source_options)
+
+
+@pytest.mark.parametrize("kind", [PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8])
+def test_keys_of_any_kind_become_one_that_both_clients_read(kind: PrivateFormat) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = key.private_bytes(Encoding.PEM, kind, BestAvailableEncryption(b"open")).decode()
+    options = {
+        "uris": "a:1",
+        "tls.client.cert_file": PEM,
+        "tls.client.key_file": made,
+        "tls.client.key_passphrase": "open",
+    }
+    plain = client.librdkafka(options)["ssl.key.pem"]
+    assert plain.startswith("-----BEGIN PRIVATE KEY-----") and client.java(options)["ssl.keystore.key"] == plain
+    for wrong in ({}, {"tls.client.key_passphrase": "hush"}):
+        with pytest.raises(InvalidOption) as e:
+            client.connection({**options, "tls.client.key_passphrase": "", **wrong})
+        assert "hush" not in e.value.text
 
 
 def test_no_file_of_the_server_is_read() -> None:

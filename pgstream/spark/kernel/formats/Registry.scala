@@ -5,7 +5,7 @@ import java.net.http.{HttpClient, HttpRequest, HttpResponse}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.time.Duration
 import java.util.Base64
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{CompletionStage, ExecutionException, Flow, TimeUnit, TimeoutException}
 
 import scala.jdk.CollectionConverters._
 
@@ -20,7 +20,9 @@ import Json.Node
 class RegistryException(name: String, why: String) extends RuntimeException(s"""could not reach schema registry "$name": $why""")
 
 /**
- * Schemas by id, asked for once and then known for as long as the process lives: an id never changes its schema.
+ * Schemas by id, asked for once and then known for as long as the process lives: an id never changes its schema. That
+ * an id has none is known for a moment only: it may get one. Both are bounded, as are the time that an answer may take
+ * and its size.
  *
  * `config`: `name`, `uris` (tried in turn), `user` and `password` for basic authentication, `ssl` in Kafka's words.
  */
@@ -28,8 +30,9 @@ final class Registry(config: String) {
   private val c = Json.read(config)
   private val uris = c.strings("uris")
   private def unreachable(why: String) = new RegistryException(c.str("name"), why)
-  private val schemas = new ConcurrentHashMap[Integer, Schema]
-  private val files = new ConcurrentHashMap[Integer, FileDescriptor]
+  private val schemas = Registry.bounded[Integer, Schema]
+  private val files = Registry.bounded[Integer, FileDescriptor]
+  private val missing = Registry.bounded[(Int, String), (Long, String)]
   @volatile private var first = 0
 
   private lazy val client = {
@@ -45,32 +48,30 @@ final class Registry(config: String) {
   }
 
   /** The Avro schema of this id. Malformed when there is none; RegistryException when the registry does not answer. */
-  def avro(id: Int): Schema = {
-    val known = schemas.get(id)
-    if (known != null) known
-    else {
-      val found = registered(id, "AVRO")
-      val schema =
-        try parsed(found, new Schema.Parser, Set.empty)
-        catch { case e: org.apache.avro.AvroRuntimeException => throw new Malformed(s"schema $id cannot be used: ${e.getMessage}") }
-      schemas.put(id, schema)
-      schema
-    }
+  def avro(id: Int): Schema = once(schemas, id, "AVRO") { found =>
+    try parsed(found, new Schema.Parser, Set.empty)
+    catch { case e: org.apache.avro.AvroRuntimeException => throw new Malformed(s"schema $id cannot be used: ${e.getMessage}") }
   }
 
   /** The file of Protobuf messages of this id. Errors as above. */
-  def protobuf(id: Int): FileDescriptor = {
-    val known = files.get(id)
+  def protobuf(id: Int): FileDescriptor = once(files, id, "PROTOBUF") { found =>
+    val refers = scala.collection.mutable.Map.empty[String, String]
+    collect(found, refers)
+    try ProtobufText.file(found.str("schema"), refers.toMap)
+    catch { case e: Malformed => throw new Malformed(s"schema $id cannot be used: ${e.getMessage}") }
+  }
+
+  private def once[T <: AnyRef](all: java.util.Map[Integer, T], id: Int, kind: String)(read: JsonNode => T): T = {
+    val known = all.get(id)
     if (known != null) known
     else {
-      val found = registered(id, "PROTOBUF")
-      val refers = scala.collection.mutable.Map.empty[String, String]
-      collect(found, refers)
-      val file =
-        try ProtobufText.file(found.str("schema"), refers.toMap)
-        catch { case e: Malformed => throw new Malformed(s"schema $id cannot be used: ${e.getMessage}") }
-      files.put(id, file)
-      file
+      val none = missing.get((id, kind))
+      if (none != null && System.nanoTime() - none._1 < Registry.MissingNanos) throw new Malformed(none._2)
+      try {
+        val made = read(registered(id, kind))
+        all.put(id, made)
+        made
+      } catch { case e: Malformed => missing.put((id, kind), (System.nanoTime(), e.getMessage)); throw e }
     }
   }
 
@@ -114,14 +115,18 @@ final class Registry(config: String) {
     for (n <- uris.indices) {
       val at = (first + n) % uris.length
       try {
-        val answer = client.send(request(uris(at) + path), HttpResponse.BodyHandlers.ofString())
+        val answer = ask(uris(at) + path)
         answer.statusCode match {
-          case 200 => first = at; return Some(Json.read(answer.body))
+          case 200 =>
+            val found = Json.read(answer.body)
+            if (found.get("schema") != null) { first = at; return Some(found) }
+            failure = strange(at)
           case 404 if answer.body.contains("error_code") => first = at; return None
           case 401 | 403 => failure = unreachable(s"${uris(at)} refuses the credentials")
           case other => failure = unreachable(s"${uris(at)} answers with status $other")
         }
       } catch {
+        case _: com.fasterxml.jackson.core.JacksonException => failure = strange(at)
         case e: java.io.IOException => failure = unreachable(s"${uris(at)} does not answer: ${Registry.why(e)}")
         case _: InterruptedException => Thread.currentThread().interrupt(); throw unreachable("interrupted")
       }
@@ -129,8 +134,21 @@ final class Registry(config: String) {
     throw failure
   }
 
+  private def strange(at: Int) = unreachable(s"${uris(at)} answers with something else than a schema registry does")
+
+  /** An answer, all of it within `AnswerMs`: a request's own timeout ends with the answer's head. */
+  private def ask(uri: String): HttpResponse[String] = {
+    val answer = client.sendAsync(request(uri), _ => new Limited)
+    try answer.get(Registry.AnswerMs, TimeUnit.MILLISECONDS)
+    catch {
+      case _: TimeoutException => answer.cancel(true); throw new java.io.IOException("not in time")
+      case e: InterruptedException => answer.cancel(true); throw e
+      case e: ExecutionException => throw (e.getCause match { case i: java.io.IOException => i; case other => new java.io.IOException(Registry.why(other)) })
+    }
+  }
+
   private def request(uri: String): HttpRequest = {
-    val b = HttpRequest.newBuilder(URI.create(uri)).timeout(Duration.ofSeconds(10)).header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
+    val b = HttpRequest.newBuilder(URI.create(uri)).header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
     c.opt("user").foreach { u =>
       val pair = s"$u:${c.opt("password").getOrElse("")}"
       b.header("Authorization", "Basic " + Base64.getEncoder.encodeToString(pair.getBytes(UTF_8)))
@@ -140,13 +158,21 @@ final class Registry(config: String) {
 }
 
 object Registry {
-  private val open = new ConcurrentHashMap[String, Registry]
+  private val AnswerMs = 10000L
+  private val MissingNanos = TimeUnit.SECONDS.toNanos(1)
+  private val open = bounded[String, Registry]
   private val SslDefaults: Map[String, AnyRef] =
     Map("ssl.protocol" -> "TLSv1.3", "ssl.keymanager.algorithm" -> javax.net.ssl.KeyManagerFactory.getDefaultAlgorithm,
       "ssl.trustmanager.algorithm" -> javax.net.ssl.TrustManagerFactory.getDefaultAlgorithm,
       "ssl.enabled.protocols" -> java.util.List.of("TLSv1.2", "TLSv1.3"))
 
-  def open(config: String): Registry = open.computeIfAbsent(config, new Registry(_))
+  def open(config: String): Registry = open.computeIfAbsent(config, (c: String) => new Registry(c))
+
+  /** A map that forgets what was not used for the longest time. */
+  private def bounded[K, V]: java.util.Map[K, V] =
+    java.util.Collections.synchronizedMap(new java.util.LinkedHashMap[K, V](16, 0.75f, true) {
+      override protected def removeEldestEntry(eldest: java.util.Map.Entry[K, V]): Boolean = size > 2000
+    })
 
   private def value(name: String, text: String): AnyRef =
     if (name.endsWith(".key") || name.endsWith("certificates") || name.endsWith("chain") || name.endsWith("password"))
@@ -154,4 +180,24 @@ object Registry {
     else text
 
   private def why(e: Throwable): String = Option(e.getMessage).getOrElse(e.getClass.getSimpleName)
+}
+
+/** The body of an answer as text, up to a size that no schema has. */
+private class Limited extends HttpResponse.BodySubscriber[String] {
+  private val all = HttpResponse.BodySubscribers.ofString(UTF_8)
+  private var subscription: Flow.Subscription = _
+  private var left = 8 << 20
+
+  override def getBody: CompletionStage[String] = all.getBody
+  override def onSubscribe(s: Flow.Subscription): Unit = { subscription = s; all.onSubscribe(s) }
+  override def onNext(parts: java.util.List[java.nio.ByteBuffer]): Unit = {
+    left -= parts.asScala.map(_.remaining).sum
+    if (left >= 0) all.onNext(parts)
+    else {
+      subscription.cancel()
+      all.onError(new java.io.IOException("its answer is too large"))
+    }
+  }
+  override def onError(e: Throwable): Unit = all.onError(e)
+  override def onComplete(): Unit = all.onComplete()
 }
