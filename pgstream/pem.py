@@ -6,8 +6,11 @@ Java both read, whatever was given. Must not know: which stores or registries th
 
 from __future__ import annotations
 
+import ssl
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -20,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 from pgstream.errors import InvalidOption
 
 AUTHORITIES, CERTIFICATE, KEY = "tls.ca_cert_file", "tls.client.cert_file", "tls.client.key_file"
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 PASSPHRASE = "tls.client.key_passphrase"  # noqa: S105
 
 
@@ -68,6 +72,24 @@ def _plain_key(text: str, passphrase: str | None) -> str:
         wrong = f'"{PASSPHRASE}" does not open the key' if encrypted else "it is not a private key in PEM"
         raise InvalidOption(what=f'invalid value for parameter "{KEY}": {wrong}') from None
     return found.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def system_authorities() -> str | None:
+    """The file of the authorities that this system trusts, for programs that look for it elsewhere."""
+    paths = [ssl.get_default_verify_paths().cafile, *_BUNDLES]
+    return next((path for path in paths if path and Path(path).is_file()), None)
+
+
+def context(texts: Texts) -> ssl.SSLContext:
+    """The texts for Python's own TLS; without authorities those that the system knows."""
+    out = ssl.create_default_context(cadata=texts.authorities or None)
+    if texts.certificate:
+        # It reads a certificate from a file only.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(texts.certificate.rstrip() + "\n" + texts.key.rstrip() + "\n")
+            file.flush()
+            out.load_cert_chain(file.name)
+    return out
 
 
 def java(texts: Texts) -> dict[str, str]:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-
 _READY = "Kafka Server started"
 _FORMAT_S, _START_S, _STOP_S, _KILL_S = 60.0, 120.0, 10.0, 5.0
 _TRIES = 3
+_LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 # A timestamp may lie far from now: the demo and the tests replay old and future event times.
 _ANY_TIME_MS = 9223372036854775807
 
@@ -66,15 +67,17 @@ async def open_broker(
     *,
     report: Callable[[str], None] = lambda line: None,
     properties: Mapping[str, str] | None = None,
+    class_path: Sequence[Path] = (),
 ) -> Broker:
     """Start a broker on the data in ``data_dir``, formatted at first; return when it accepts clients.
 
-    ``port`` 0 picks a free one. ``properties`` replace the broker's own. Errors: ConfigurationError with the log's end.
+    ``port`` 0 picks a free one. ``properties`` replace the broker's own, listeners are added to them. ``class_path``:
+    where the classes lie that they name. Errors: ConfigurationError with the log's end.
     """
     java = await asyncio.to_thread(find_java, config)
     jars = await asyncio.to_thread(broker_jars, config, report)
     data_dir = _made(data_dir)
-    program: list[str | Path] = [java, *_JVM, "-cp", ":".join(map(str, jars))]
+    program: list[str | Path] = [java, *_JVM, "-cp", ":".join(map(str, [*jars, *class_path]))]
     words = ""
     for _ in range(_TRIES):
         listen = port or free_port()
@@ -132,8 +135,8 @@ def _write_properties(data_dir: Path, port: int, more: Mapping[str, str]) -> Non
         # A broker that was killed is taken for alive until its session ends, and its successor waits that long.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "500",
-        **more,
     }
+    settings |= {k: f"{settings[k]},{v}" if k in _LISTENERS else v for k, v in more.items()}
     (data_dir / "kafka.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 

@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
 from cryptography.x509 import load_der_x509_certificate
 
+from pgstream import pem
 from pgstream.errors import ConfigurationError
 
 _AT_ONCE = 4
-_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,7 @@ def _proxies() -> list[str]:
 
 def _trust(file: Path) -> list[str]:
     """A Java from PyPI trusts its own list of authorities: let it trust the system's, as Python does."""
-    paths = [ssl.get_default_verify_paths().cafile, *_BUNDLES]
-    bundle = next((path for path in paths if path and Path(path).is_file()), None)
+    bundle = pem.system_authorities()
     if bundle is None:
         return []
     found = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -221,11 +220,4 @@ def _said(text: bytes) -> str | None:
 def _trust(c: Connection) -> ssl.SSLContext | bool:
     if not any(u.startswith("https:") for u in c.uris):
         return True
-    context = ssl.create_default_context(cadata=c.tls.authorities or None)
-    if c.tls.certificate:
-        # Python's ssl reads a certificate from a file only.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(c.tls.certificate.rstrip() + "\n" + c.tls.key.rstrip() + "\n")
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context
+    return pem.context(c.tls)

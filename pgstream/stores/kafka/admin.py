@@ -1,6 +1,6 @@
 """Kafka without Spark: check, list, describe, print, create, drop, insert, through confluent-kafka.
 
-Owns: ``KafkaAdmin``, and ``translate`` from the library's error codes to our conditions.
+Owns: ``KafkaAdmin``. Why something failed, for a person, is ``reasons``.
 Must not know: statements, Spark. confluent-kafka blocks, so every call runs on a thread of the object's own; each
 answers or raises within ``PATIENCE_S``. Start reading at ``KafkaAdmin``.
 """
@@ -8,7 +8,6 @@ answers or raises within ``PATIENCE_S``. Start reading at ``KafkaAdmin``.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,57 +24,16 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pgstream.errors import (
-    DuplicateObject,
-    InsufficientPrivilege,
-    InvalidOption,
-    PgStreamError,
-    StoreUnreachable,
-    UndefinedEntity,
-)
-from pgstream.stores.kafka.client import librdkafka
-from pgstream.stores.kafka.topics import extents, meant
+from pgstream.errors import InvalidOption, StoreUnreachable, UndefinedEntity
+from pgstream.stores.kafka import reasons
+from pgstream.stores.kafka.client import connection, librdkafka
+from pgstream.stores.kafka.tls import complaint
+from pgstream.stores.kafka.topics import extents
 from pgstream.stores.spec import EntityInfo, EntityRow, Extent, NewRecord, Record
 
 T = TypeVar("T")
 PATIENCE_S = 8.0
 _ATTEMPT_S = 1.5
-_HOPELESS = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE}
-# 'ssl://host:9092/bootstrap: Connect to … failed: Connection refused (after 0ms in state CONNECT)'
-_REPORT = re.compile(r"(?:\w+://)?(?P<broker>[^/\s]+)/\w+: (?P<why>.*?)(?: \(after .*\))?\Z", re.S)
-
-_DENIED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-}
-_REFUSED = {
-    KafkaError.INVALID_PARTITIONS,
-    KafkaError.INVALID_REPLICATION_FACTOR,
-    KafkaError.INVALID_CONFIG,
-    KafkaError.INVALID_REQUEST,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.POLICY_VIOLATION,
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError._INVALID_ARG,
-}
-_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
-
-
-def translate(error: KafkaError, store: str, entity: str = "") -> PgStreamError:
-    """Our condition for one of the library's errors; what is not in the tables is a store that cannot serve."""
-    code, why = error.code(), _sentence(error.str())
-    if code in _MISSING:
-        return UndefinedEntity(name=entity, store=store)
-    if code == KafkaError.TOPIC_ALREADY_EXISTS:
-        return DuplicateObject(kind="entity", name=entity)
-    if code in _DENIED:
-        return InsufficientPrivilege(kind="entity", name=f'"{entity}"', detail=f"The broker said: {why}.")
-    if code in _REFUSED:
-        return InvalidOption(what=f'store "{store}" refused entity "{entity}": {why}', hint=meant(why))
-    no_tls = "PLAINTEXT broker listener" in why
-    hint = "A broker without TLS needs 'tls.disabled' = TRUE in CREATE STORE." if no_tls else None
-    return StoreUnreachable(name=store, why=why, hint=hint)
 
 
 class KafkaAdmin:
@@ -83,6 +41,7 @@ class KafkaAdmin:
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         self.name = name
+        self._connection = connection(options)
         self._settings: dict[str, Any] = {**librdkafka(options), "socket.timeout.ms": 6000, "log_level": 0}
         self._brokers = self._settings["bootstrap.servers"]
         self._reports: list[KafkaError] = []
@@ -90,7 +49,7 @@ class KafkaAdmin:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-{name}")
 
     async def check(self) -> None:
-        await self._call(self._topics)
+        await self._call(self._check)
 
     async def list_entities(self, path: Sequence[str] = ()) -> list[EntityRow]:
         if path:
@@ -125,7 +84,7 @@ class KafkaAdmin:
             while True:
                 for message in await self._call(lambda: consumer.consume(500, 0.1), entity):
                     if message.error() is not None:
-                        raise translate(message.error(), self.name, entity)
+                        raise reasons.translate(message.error(), self.name, entity)
                     yield _record(message)
         finally:
             self._thread.submit(consumer.close)
@@ -141,7 +100,7 @@ class KafkaAdmin:
             async with asyncio.timeout(PATIENCE_S + 1.5):
                 return await loop.run_in_executor(self._thread, work)
         except KafkaException as e:
-            raise translate(e.args[0], self.name, entity) from None
+            raise reasons.translate(e.args[0], self.name, entity) from None
         except TimeoutError:
             raise StoreUnreachable(name=self.name, why=f"broker {self._brokers} did not answer in time") from None
 
@@ -161,21 +120,19 @@ class KafkaAdmin:
                 return topics
             except KafkaException as e:
                 client.poll(0)
-                hopeless = any(r.code() in _HOPELESS for r in self._reports)
+                hopeless = any(r.code() in reasons.HOPELESS for r in self._reports)
                 if hopeless or time.monotonic() + _ATTEMPT_S > end:
-                    raise StoreUnreachable(name=self.name, why=self._why(e.args[0])) from None
+                    raise reasons.unreachable(self.name, self._connection, e.args[0], self._reports) from None
 
-    def _why(self, error: KafkaError) -> str:
-        """The first report that names a broker says more than the error of the call."""
-        telling = [r for r in self._reports if r.code() != KafkaError._ALL_BROKERS_DOWN]
-        if not telling:
-            return f"broker {self._brokers}: {_sentence(error.str())}"
-        m = _REPORT.match(telling[0].str())
-        return f"broker {m['broker']}: {_sentence(m['why'])}" if m else f"broker {self._brokers}: {telling[0].str()}"
+    def _check(self) -> None:
+        # The library cannot be held to some versions of TLS: a broker that has none of them shows here.
+        if self._connection.versions and (found := complaint(self._connection)) is not None:
+            raise StoreUnreachable(name=self.name, why=f"broker {self._brokers}: {found.why}", hint=found.hint)
+        self._topics()
 
     def _topic(self, entity: str) -> Any:
         topic = self._topics().get(entity)
-        if topic is None or (topic.error is not None and topic.error.code() in _MISSING):
+        if topic is None or (topic.error is not None and topic.error.code() in reasons.MISSING):
             raise UndefinedEntity(name=entity, store=self.name)
         return topic
 
@@ -273,9 +230,3 @@ def _record(message: Message) -> Record:
         position=f"{message.partition()}:{message.offset()}",
         headers=message.headers() or (),
     )
-
-
-def _sentence(text: str) -> str:
-    """The library's text as the end of one of our sentences."""
-    text = text.strip().rstrip(".")
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text

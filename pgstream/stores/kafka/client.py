@@ -53,6 +53,11 @@ class Connection:
     versions: tuple[str, ...] = ()
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no text may show, wherever it comes from."""
+        return tuple(s for s in (self.password, self.tokens.secret if self.tokens else "") if s)
+
+    @property
     def encrypted(self) -> bool:
         return self.protocol.endswith("SSL")
 
@@ -125,7 +130,8 @@ def _oidc(t: Tokens) -> dict[str, str]:
         f"{own}client.secret": t.secret,
         f"{own}scope": t.scope,
         f"{own}extensions": t.extensions,
-        "https.ca.pem": t.authorities,
+        # Left to itself it takes the file that its builders' system had.
+        **({"https.ca.pem": t.authorities} if t.authorities else {"https.ca.location": pem.system_authorities() or ""}),
     }
     return {k: v for k, v in out.items() if v}
 

@@ -102,7 +102,7 @@ _COLUMNS = "CREATE STREAM nope (a BIGINT) WITH ('store' = k, 'topic' = 't'"
     [
         ("CREATE STORE nope WITH ('uris' = 'x:1')", "type"),
         ("CREATE STORE nope WITH ('type' = KAFKA)", "uris"),
-        ("CREATE SCHEMA_REGISTRY nope WITH ('uris' = 'x')", "type"),
+        ("CREATE SCHEMA_REGISTRY nope WITH ('uris' = 'http://x')", "type"),
         ("CREATE SCHEMA_REGISTRY nope WITH ('type' = CONFLUENT)", "uris"),
         ("CREATE SECRET nope WITH ('description' = 'x')", "type"),
         ("CREATE FUNCTION_SOURCE nope WITH ('description' = 'x')", "file"),

@@ -128,5 +128,5 @@ async def test_tls_to_a_plain_listener_says_so(kafka: Kafka) -> None:
     admin = stores.open_admin(STORE, "tls", {"uris": kafka.bootstrap})
     with pytest.raises(PgStreamError) as e:
         await admin.check()
-    assert "SSL" in e.value.text
+    assert "does not speak TLS" in e.value.text and "tls.disabled" in (e.value.hint or "")
     await admin.close()

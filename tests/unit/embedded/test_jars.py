@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from pgstream.config import Config
 from pgstream.embedded import jars, maven
 from pgstream.embedded.maven import Jar, Outcome
 from pgstream.errors import ConfigurationError
+from pgstream.pem import system_authorities
 
 GOOD = {"a-1.jar": b"one", "b-2.jar": b"two"}
 
@@ -123,7 +122,4 @@ def test_proxy_is_said_in_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_authorities_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = maven._trust(tmp_path / "trust.p12")
-    bundle = [
-        path for path in (ssl.get_default_verify_paths().cafile, *maven._BUNDLES) if path and os.path.exists(path)
-    ]
-    assert bool(flags) == bool(bundle) == (tmp_path / "trust.p12").exists()
+    assert bool(flags) == (system_authorities() is not None) == (tmp_path / "trust.p12").exists()

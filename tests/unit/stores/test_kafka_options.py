@@ -143,7 +143,9 @@ def test_secrets_are_passwords_and_keys() -> None:
 )  # fmt: skip
 def test_one_description_two_clients(text: str, librdkafka: dict[str, str], java: dict[str, str]) -> None:
     options = checked(text)
-    assert client.librdkafka(options) == librdkafka
+    made = client.librdkafka(options)
+    made.pop("https.ca.location", None)  # of this system
+    assert made == librdkafka
     assert client.java(options) == java
 
 

@@ -1,0 +1,227 @@
+"""Every way to open a Kafka cluster, on a real broker: both clients from one CREATE STORE, and what errors say.
+
+One server and one worker for all; each way reads a topic and writes another one by a continuous query.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from tests.false_registry import client
+from tests.pg.door.certificates import Authority
+from tests.secure_kafka import CLIENT, CLIENT_SECRET, PASSWORD, SUITE, USER, SecureKafka, secure_kafka
+from tests.server import Server, within
+
+pytestmark = pytest.mark.stream
+WRONG, PASSPHRASE = "wr0ng-one", "open-sesame"
+Options = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def kafka(workspace: Path) -> Iterator[SecureKafka]:
+    with secure_kafka(workspace / "secure") as k:
+        k.topic("numbers")
+        k.produce("numbers", [(None, f'{{"n": {n}}}') for n in range(3)])
+        yield k
+
+
+@pytest.fixture(scope="module")
+def db(server: Server, kafka: SecureKafka) -> Iterator[psycopg.Connection[Any]]:
+    with server.connect() as c:
+        c.execute("CREATE DATABASE secured")
+    with server.connect("secured") as c:
+        yield c
+
+
+@pytest.fixture(scope="module")
+def ways(kafka: SecureKafka, workspace: Path) -> dict[str, Options]:
+    """Parameters of a store by name: those of the first dictionary open the cluster."""
+    sasl = {"kafka.sasl.username": USER, "kafka.sasl.password": PASSWORD}
+    ca = {"tls.ca_cert_file": kafka.ca}
+    mine = client(kafka.authority)
+    plain = load_pem_private_key(mine["tls.client.key_file"].encode(), None)
+    encrypted = plain.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSPHRASE.encode())
+    ).decode()
+    oauth = {
+        "kafka.sasl.hash_function": "OAUTHBEARER", "kafka.sasl.oauthbearer.token.endpoint.url": kafka.tokens.url,
+        "kafka.sasl.oauthbearer.client.id": CLIENT, "kafka.sasl.oauthbearer.client.secret": CLIENT_SECRET,
+        "kafka.sasl.oauthbearer.scope": "streams", "kafka.sasl.oauthbearer.ca_cert_file": kafka.ca,
+    }  # fmt: skip
+
+    def at(listener: str, *more: Mapping[str, str], **words: str) -> Options:
+        out = {"uris": kafka.at[listener]} | {k.replace("__", "."): v for k, v in words.items()}
+        for one in more:
+            out |= one
+        return out
+
+    other = Authority(workspace / "secure" / "other", "another ca")
+    hash_function = "kafka__sasl__hash_function"
+    wrong = {"kafka.sasl.password": WRONG}
+    return {
+        "plaintext": {"uris": kafka.bootstrap, "tls.disabled": "TRUE"},
+        "plain_open": at("OPEN", sasl, tls__disabled="TRUE", **{hash_function: "PLAIN"}),
+        "scram256_open": at("OPEN", sasl, security__protocol="SASL_PLAINTEXT", sasl__mechanism="SCRAM-SHA-256"),
+        "plain_tls": at("SASL", sasl, ca, **{hash_function: "PLAIN"}),
+        "scram256_tls": at("SASL", sasl, ca, **{hash_function: "SHA256"}),
+        "scram512_tls": at("SASL", sasl, ca, **{hash_function: "SHA512"}),
+        "oauth": at("OAUTH", ca, oauth),
+        "tls": at("TLS", ca),
+        "mutual": at("MUTUAL", ca, mine),
+        "mutual_encrypted": at("MUTUAL", ca, mine, {"tls.client.key_file": encrypted},
+                               tls__client__key_passphrase=PASSPHRASE),
+        "no_host_check": at("ELSEWHERE", ca, tls__verify_server_hostname="FALSE"),
+        "old_tls": at("OLD", ca, tls__protocols="TLSv1.2", tls__cipher_suites=SUITE),
+        "confluent": at("SASL", sasl, ca, **{hash_function: "PLAIN"}, type="CONFLUENT_KAFKA"),
+        # These do not.
+        "!plain": at("OPEN", sasl, wrong, tls__disabled="TRUE", **{hash_function: "PLAIN"}),
+        "!scram": at("SASL", sasl, ca, wrong, **{hash_function: "SHA512"}),
+        "!mechanism": at("OAUTH", sasl, ca, **{hash_function: "SHA256"}),
+        "!oauth": at("OAUTH", ca, oauth, {"kafka.sasl.oauthbearer.client.secret": WRONG}),
+        "!oauth_ca": at("OAUTH", ca, {k: v for k, v in oauth.items() if not k.endswith("ca_cert_file")}),
+        "!endpoint": at("OAUTH", ca, oauth, {"kafka.sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:9/t"}),
+        "!ca": at("TLS", {"tls.ca_cert_file": other.root.read_text()}),
+        "!host": at("ELSEWHERE", ca),
+        "!no_certificate": at("MUTUAL", ca),
+        "!certificate": at("MUTUAL", client(other), ca),
+        "!passphrase": at("MUTUAL", ca, mine, {"tls.client.key_file": encrypted}, tls__client__key_passphrase=WRONG),
+        "!versions": at("OLD", ca, tls__protocols="TLSv1.3"),
+        "!suites": at("OLD", ca, tls__cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
+        "!no_tls": at("TLS", tls__disabled="TRUE"),
+        "!tls": at("OPEN"),
+    }  # fmt: skip
+
+
+GOOD = ("plaintext", "plain_open", "scram256_open", "plain_tls", "scram256_tls", "scram512_tls", "oauth", "tls",
+        "mutual", "mutual_encrypted", "no_host_check", "old_tls", "confluent")  # fmt: skip
+BAD = {
+    "!plain": "Authentication failed: Invalid username or password",
+    "!scram": "invalid credentials with SASL mechanism SCRAM-SHA-512",
+    "!mechanism": "Unsupported SASL mechanism",
+    "!oauth": "invalid_client",
+    "!oauth_ca": "certificate",
+    "!endpoint": "Could not connect to server",
+    "!ca": "certificate is not trusted: ",
+    "!host": "is not valid for '127.0.0.1'",
+    "!no_certificate": "wants a client certificate",
+    "!certificate": "refuses the client certificate",
+    "!passphrase": "does not open the key",
+    "!versions": "TLS handshake failed",
+    "!suites": "TLS handshake failed",
+    "!no_tls": "it speaks TLS",
+    "!tls": "it does not speak TLS",
+}
+
+
+def create(name: str, options: Options) -> bytes:
+    said = ", ".join(f"'{k}' = '{v}'" for k, v in ({"type": "KAFKA"} | options).items())
+    return f"CREATE STORE {name} WITH ({said})".encode()
+
+
+def rows(db: psycopg.Connection[Any], sql: str) -> list[Any]:
+    return db.execute(sql.encode()).fetchall()
+
+
+@pytest.mark.parametrize("way", GOOD)
+def test_a_query_reads_and_writes(
+    way: str, db: psycopg.Connection[Any], kafka: SecureKafka, ways: dict[str, Options]
+) -> None:
+    db.execute(create(way, ways[way]))
+    assert ("numbers",) in [r[:1] for r in rows(db, f"LIST ENTITIES IN STORE {way}")]
+    db.execute(
+        f"CREATE STREAM in_{way} (n BIGINT) WITH ('store' = {way}, 'topic' = 'numbers', 'value.format' = 'json', "
+        "'starting.position' = 'earliest')".encode()
+    )
+    db.execute(
+        f"CREATE STREAM out_{way} WITH ('store' = {way}, 'topic.partitions' = 1, 'topic.replicas' = 1) "
+        f"AS SELECT n + 1 AS n FROM in_{way} QUERY WITH ('query.name' = 'q_{way}')".encode()
+    )
+    got = kafka.consume(f"out_{way}", 3)
+    assert [value for _, value, _ in got] == ['{"n":1}', '{"n":2}', '{"n":3}']
+    shown = str(rows(db, f"DESCRIBE STORE {way}")) + str(rows(db, "DESCRIBE QUERY q_" + way))
+    assert not any(secret in shown for secret in (PASSWORD, CLIENT_SECRET, PASSPHRASE, "-----BEGIN"))
+    if way != "scram512_tls":  # whose password changes under it later
+        db.execute(f"TERMINATE QUERY q_{way}".encode())
+
+
+@pytest.mark.parametrize("way", BAD)
+def test_what_is_wrong_is_named_soon(way: str, db: psycopg.Connection[Any], ways: dict[str, Options]) -> None:
+    started = time.monotonic()
+    with pytest.raises(psycopg.Error) as e:
+        db.execute(create("bad", ways[way]))
+    said = f"{e.value.diag.message_primary} {e.value.diag.message_detail} {e.value.diag.message_hint}"
+    assert BAD[way] in said
+    assert time.monotonic() - started < 10
+    assert e.value.sqlstate in ("58000", "22023") and WRONG not in said and PASSWORD not in said
+
+
+def events(db: psycopg.Connection[Any], query: str) -> list[tuple[str, str]]:
+    return [(r[1], r[4] or "") for r in rows(db, f"DESCRIBE QUERY EVENTS {query}")]
+
+
+def test_credentials_that_stop_working_hold_a_query_until_they_work_again(
+    db: psycopg.Connection[Any], kafka: SecureKafka
+) -> None:
+    """The listener asks each connection to prove itself again every three seconds."""
+
+    def waits() -> bool:
+        return any("invalid credentials" in why for what, why in events(db, "q_scram512_tls") if what == "waiting")
+
+    kafka.password(WRONG, "SCRAM-SHA-512")
+    within(40, waits)
+    assert 'store "scram512_tls"' in str(events(db, "q_scram512_tls"))
+    kafka.password(PASSWORD, "SCRAM-SHA-512")
+    kafka.produce("numbers", [(None, '{"n": 3}')])
+    assert [v for _, v, _ in kafka.consume("out_scram512_tls", 4)][-1] == '{"n":4}'
+    within(20, lambda: events(db, "q_scram512_tls")[-1][0] == "running")
+
+
+def test_a_token_endpoint_that_refuses_later_is_named_and_waited_for(
+    db: psycopg.Connection[Any], kafka: SecureKafka
+) -> None:
+    # Another scope, so that the worker has no token for it yet.
+    db.execute(b"UPDATE STORE oauth WITH ('kafka.sasl.oauthbearer.scope' = 'others')")
+    kafka.tokens.shut = True
+    db.execute(b"CREATE MATERIALIZED VIEW tokened AS SELECT n FROM in_oauth QUERY WITH ('query.name' = 'q_tokened')")
+    within(40, lambda: any("could not log in" in why for what, why in events(db, "q_tokened") if what == "waiting"))
+    assert "401" in str(events(db, "q_tokened"))
+    kafka.tokens.shut = False
+    within(60, lambda: rows(db, "SELECT count(*) FROM tokened")[0][0] >= 3)
+
+
+def test_no_secret_is_left_anywhere(
+    db: psycopg.Connection[Any], server: Server, kafka: SecureKafka, ways: dict[str, Options]
+) -> None:
+    """The server's and the worker's log, the catalogue, checkpoints, PostgreSQL's files, command lines."""
+    keys = (o.get("tls.client.key_file", "").split("\n")[1] for o in ways.values() if "tls.client.key_file" in o)
+    secrets = [s.encode() for s in (PASSWORD, CLIENT_SECRET, PASSPHRASE, WRONG, *keys)]
+    assert all(len(s) > 8 for s in secrets)
+    found = re.compile(b"|".join(map(re.escape, secrets)))
+    assert not found.search(server.log.read_bytes())
+    files = [f for f in server.data_dir.rglob("*") if f.is_file()]
+    assert any("checkpoints" in f.parts for f in files) and len(files) > 100
+    assert [f for f in files if found.search(f.read_bytes())] == []
+    assert not any(found.search(p.read_bytes()) for p in Path("/proc").glob("[0-9]*/cmdline") if _there(p))
+    shown = [str(rows(db, f"SELECT * FROM deltastream.sys.{t}")).encode() for t in ('"stores"', '"queries"')]
+    assert not any(found.search(text) for text in shown)
+
+
+def _there(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
