@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ class FalseRegistry(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.scheme = "http"
         if context is not None:
-            self.scheme, self.socket = "https", context.wrap_socket(self.socket, server_side=True)
+            self.scheme, self.socket = "https", secured(self.socket, context)
 
     def handle_error(self, *_: Any) -> None:
         """A client that leaves in the middle is what the tests are about."""
@@ -75,6 +76,11 @@ class _Answer(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
+
+
+def secured(listener: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """Handshakes are left to the threads that answer: a connection whose handshake fails is closed there."""
+    return context.wrap_socket(listener, server_side=True, do_handshake_on_connect=False)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from joserfc.jwk import RSAKey
 from pgstream.config import load
 from pgstream.embedded.child import free_port
 from pgstream.embedded.kafka import open_broker
-from tests.false_registry import tls
+from tests.false_registry import secured, tls
 from tests.pg.door.certificates import Authority
 from tests.server import Kafka
 
@@ -48,7 +48,7 @@ class TokenEndpoint(ThreadingHTTPServer):
     def __init__(self, key: RSAKey, authority: Authority) -> None:
         self.key, self.shut, self.given = key, False, 0
         super().__init__(("127.0.0.1", 0), _Token)
-        self.socket = tls(authority).wrap_socket(self.socket, server_side=True)
+        self.socket = secured(self.socket, tls(authority))
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def handle_error(self, *_: Any) -> None:
