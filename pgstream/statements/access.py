@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pgstream.catalog import kinds
 from pgstream.catalog.privileges import ADMIN, MEMBERS, OWNERSHIP
-from pgstream.catalog.records import DEFAULT_ORGANIZATION, SchemaRecord, Snapshot
+from pgstream.catalog.records import DEFAULT_ORGANIZATION, QueryRecord, SchemaRecord, Snapshot
 from pgstream.errors import DependentsExist, InsufficientPrivilege, NoCurrentStore, UndefinedQuery
 from pgstream.names import FullName, Name, QName
 from pgstream.properties import Options
@@ -160,6 +160,17 @@ async def name_only_seen(ctx: Context, e: DependentsExist) -> None:
         if kind == "policy" or await find(ctx, kind, named, everything=everything) is not None:
             seen.append((kind, name))
     e.naming(seen)
+
+
+async def query(ctx: Context, privilege: str, ref: str, at: int) -> QueryRecord:
+    """The query that a name, or an id, means now. A name may mean another one's newer query than when it was asked
+    for: the privilege is asked for of what was found. Errors: UndefinedQuery, InsufficientPrivilege.
+    """
+    found = await ctx.catalog.query(ref, at=at)
+    if await find(ctx, "query", Name(found.id)) is None:
+        raise kinds.missing("query", ref, at)
+    await require(ctx, Need(privilege, "query", Name(found.id, at)))
+    return found
 
 
 def _find(snapshot: Snapshot, session: Session, kind: str, name: QName | Name | None) -> Target | None:

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog import rights
+from pgstream.catalog.privileges import OWNERSHIP
 from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
@@ -89,7 +90,7 @@ class TerminateQuery(Statement):
         return (access.owns("query", Name(self.ref, self.at)),)
 
     async def execute(self, ctx: Context) -> Result:
-        query = await ctx.catalog.query(self.ref, at=self.at)
+        query = await access.query(ctx, OWNERSHIP, self.ref, self.at)
         if query.actual == "terminated":
             ctx.notice(f'query "{query.id}" is terminated already')
         else:
@@ -127,7 +128,7 @@ class RestartQuery(Statement):
         return (mine,) if self.pool is None else (mine, Need("usage", "compute_pool", self.pool))
 
     async def execute(self, ctx: Context) -> Result:
-        query = await ctx.catalog.query(self.ref, at=self.at)
+        query = await access.query(ctx, OWNERSHIP, self.ref, self.at)
         pool = places.object(ctx, "compute_pool", self.pool).name if self.pool is not None else None
         if query.intended == "terminated":
             raise NotReady(

@@ -43,7 +43,7 @@ class _OfQuery(Statement):
         return (Need(access.SEES, "query", Name(self.ref, self.at)),)
 
     async def execute(self, ctx: Context) -> Result:
-        return listing(self.columns, await self.lines(ctx, await ctx.catalog.query(self.ref, at=self.at)))
+        return listing(self.columns, await self.lines(ctx, await access.query(ctx, access.SEES, self.ref, self.at)))
 
     async def lines(self, ctx: Context, query: QueryRecord) -> list[tuple[Any, ...]]:
         raise NotImplementedError

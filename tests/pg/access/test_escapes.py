@@ -144,3 +144,28 @@ def test_tokens_count_with_their_user(
             c.execute("USE ROLE low")
             c.execute("SELECT id FROM lows")
     assert counted == ["mal", "mal"]
+
+
+def test_a_name_that_has_become_anothers_query(
+    house: House, mal: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries of one name count versions, whoever owns them: who owns what is asked of the one that is then ended."""
+    mine, other = (
+        QueryRecord(
+            id=str(uuid.uuid4()), name="twice", version=version, kind="insert_into", sql="", owner=owner, plan=b"{}",
+            stores=(), database="main", sources=(), sink="main.public.lows",
+        )
+        for version, owner in ((1, "low"), (2, "sysadmin"))
+    )  # fmt: skip
+    house.run(house.catalog.create_query(mine))
+    house.run(house.catalog.create_query(other))
+    asked = house.catalog.query
+    for text in ("TERMINATE QUERY twice", "RESTART QUERY twice", "DESCRIBE QUERY EVENTS twice"):
+        first = [mine]
+
+        async def query(ref: str, *, at: int | None = None, first: list[QueryRecord] = first) -> QueryRecord:
+            return first.pop() if first else await asked(ref, at=at)
+
+        monkeypatch.setattr(house.catalog, "query", query)
+        with pytest.raises(psycopg.errors.UndefinedObject, match='query "twice" does not exist'):
+            mal.execute(text.encode())
