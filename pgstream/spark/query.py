@@ -68,7 +68,7 @@ class RunningQuery:
     def _stream(self, session: SparkSession, fail_after: Mapping[str, Any] | None) -> None:
         reader = Sources(
             session, self.start.stores, self.limits, self.plan.apart,
-            query=self.start.query, databases=self.start.databases,
+            query=self.start.query, attempt=self.start.attempt, databases=self.start.databases,
         )  # fmt: skip
         compiler = Compiler(session, reader.read, self.start.readers)
         compiled = compiler.compile(self.plan)

@@ -6,6 +6,7 @@ Must not know: what is done with the rows. Start reading at ``Sources.read``.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ def face(store_type: str) -> Any:
 class Sources:
     """Reads sources. Without ``stores`` the records are empty stand-ins, which is enough for the analyzer.
 
+    ``query`` is the id of the query that reads, ``attempt`` which start of it this is.
     ``limits`` maps topic → partition → the offset of a known bad record that ends what is read. A topic that a query
     reads more than once is one source of Spark's, so that each batch ends at one place in it; ``apart``: it is not, in
     queries of older plans, whose checkpoints count every reading. ``databases``: libpq URLs of those whose views
@@ -54,10 +56,11 @@ class Sources:
         apart: bool = False,
         *,
         query: str = "",
+        attempt: int = 0,
         databases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.spark, self.stores, self.limits, self.apart = spark, stores, limits, apart
-        self.query, self.databases = query, databases
+        self.query, self.attempt, self.databases = query, attempt, databases
         self.raw: dict[Any, DataFrame] = {}
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
@@ -140,10 +143,18 @@ class Sources:
             "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},
         }
         if source.on_bad_record == "log" and self.stores is not None:
-            log = self.stores[source.bad_record_store or source.store]
-            properties = face(log.type).producer(log.options, {})
-            config["log"] = json.dumps({"topic": source.bad_record_topic, "properties": properties})
+            config["log"] = json.dumps(self._bad_records(source, config))
         return config
+
+    def _bad_records(self, source: Source, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``BadRecordLog`` is told. Readers of a topic that differ in what they take have their own records."""
+        assert self.stores is not None
+        access = self.stores[source.bad_record_store or source.store]
+        takes = [source.store, *(config[k] for k in ("columns", "kind", "topic", "timestamp", "key_type")),
+                 source.value_format, source.key_format, source.timestamp_format]  # fmt: skip
+        reader = hashlib.sha256(json.dumps(takes).encode()).hexdigest()[:12]
+        return {"query": self.query, "attempt": self.attempt, "reader": reader, "topic": source.bad_record_topic,
+                "properties": face(access.type).producer(access.options, {})}  # fmt: skip
 
 
 def place(source: Source | ViewSource) -> tuple[Any, ...]:

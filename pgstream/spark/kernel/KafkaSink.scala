@@ -13,9 +13,6 @@ import Json.Node
 
 /** A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own. */
 class KafkaSink(config: String) extends BatchSink {
-  private val c = Json.read(config)
-  private val query = c.str("query")
-
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
     val text = config
     val counts = rows.sparkContext.runJob(
@@ -24,8 +21,6 @@ class KafkaSink(config: String) extends BatchSink {
     )
     rowsOut = counts.sum
   }
-
-  override def close(): Unit = KafkaWriter.closeAll(query)
 }
 
 object KafkaSink {

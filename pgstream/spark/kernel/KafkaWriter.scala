@@ -11,7 +11,8 @@ import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.serialization.ByteArraySerializer
 
 /**
- * One transactional producer of a (query, writer), kept open between batches.
+ * One transactional producer of a (query, writer), kept open between batches. A batch's number may be any that grows: that
+ * of bad records is their last one's offset.
  *
  * The number of the last batch is a committed offset of consumer group `pgstream-<query>-<writer>`, committed inside the
  * transaction that wrote the batch. Opening fences a producer of an earlier start and settles its open transaction, so
@@ -26,6 +27,9 @@ class KafkaWriter(query: String, val attempt: Int, writer: String, topic: String
       settings.asInstanceOf[Map[String, AnyRef]].asJava, new ByteArraySerializer, new ByteArraySerializer)
   }
   private var last: Long = try { producer.initTransactions(); committed() } catch { case e: Throwable => close(); throw e }
+
+  /** The number of the last batch that is in; before `write`, and inside it. */
+  def written: Long = last
 
   private def committed(): Long = {
     val admin = Admin.create(KafkaWriter.adminProperties(properties).asInstanceOf[Map[String, AnyRef]].asJava)

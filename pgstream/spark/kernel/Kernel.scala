@@ -13,12 +13,13 @@ import Json.Node
 
 /** What Python calls, through Py4J. */
 object Kernel {
-  /** Records (key, value, __time, __partition, __offset) with the decoded row beside them, as column `r`. */
+  /** Records (key, value, __time, __partition, __offset[, __headers]) with the decoded row beside them, as column `r`. */
   def decode(raw: DataFrame, config: String, bad: LongAccumulator): DataFrame = {
     val d = raw.asInstanceOf[ClassicDataset[_]]
     val a = Seq("key", "value", "__partition", "__offset").map(UnresolvedAttribute(_))
     val micros = PreciseTimestampConversion(UnresolvedAttribute("__time"), TimestampType, LongType)
-    val decoded = Alias(DecodeRecord(a :+ micros, new RecordDecoder(config, bad)), "r")()
+    val headers = Seq("__headers").filter(raw.columns.contains(_)).map(UnresolvedAttribute(_))
+    val decoded = Alias(DecodeRecord((a :+ micros) ++ headers, new RecordDecoder(config, bad)), "r")()
     // Names of their own: `raw` may be read more than once in a query, on both sides of a join.
     val kept = Seq("key", "__partition", "__offset").map(n => Alias(UnresolvedAttribute(n), n)())
     ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.ArrayData
 import org.apache.spark.sql.types._
 import org.apache.spark.util.LongAccumulator
 
@@ -43,7 +44,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   @transient private lazy val keys = new KeyReader(c, columns)
   @transient private lazy val log = c.opt("log").map(new BadRecordLog(_))
 
-  def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long): InternalRow = {
+  def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData): InternalRow = {
     if (limits.nonEmpty && limits.get(partition).exists(offset >= _)) return null
     try {
       val values = new Array[Any](schema.length)
@@ -56,7 +57,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
       }
       new GenericInternalRow(values)
     } catch {
-      case e: Malformed => refuse(key, value, partition, offset, e.getMessage)
+      case e: Malformed => refuse(RawRecord(key, value, partition, offset, micros, headers), e.getMessage)
     }
   }
 
@@ -77,12 +78,11 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
     values(width) = micros
   }
 
-  private def refuse(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, why: String): InternalRow = {
+  private def refuse(r: RawRecord, why: String): InternalRow = {
     // A delete whose key cannot be read is skipped whatever the mode: nothing could be removed by it.
-    if (mode == "terminate" && value != null) throw new BadRecordException(topic, partition, offset, why)
-    if (mode == "terminate" && !changelog) throw new BadRecordException(topic, partition, offset, why)
+    if (mode == "terminate" && (r.value != null || !changelog)) throw new BadRecordException(topic, r.partition, r.offset, why)
     bad.add(1)
-    log.foreach(_.send(topic, partition, offset, key, value, why))
+    log.foreach(_.send(topic, r, why))
     null
   }
 }

@@ -67,7 +67,10 @@ object Sinks {
 
   def register(id: String, sink: BatchSink): Unit = sinks.put(id, sink)
   def get(id: String): Option[BatchSink] = Option(sinks.get(id))
-  def remove(id: String): Unit = Option(sinks.remove(id)).foreach(_.close())
+  def remove(id: String): Unit = {
+    Option(sinks.remove(id)).foreach(_.close())
+    KafkaWriter.closeAll(id) // a topic's, and those of bad records
+  }
 }
 
 /** What `writeStream.format(…)` names; option `sink` is the id under which the sink was registered. */

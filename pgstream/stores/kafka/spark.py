@@ -25,7 +25,7 @@ class KafkaStreams:
     """A Kafka store seen from Spark."""
 
     def read(self, spark: SparkSession, source: Any, access: Any, group: str) -> DataFrame:
-        """The records of a topic: key, value, ``__time``, ``__partition``, ``__offset``.
+        """The records of a topic: key, value, ``__time``, ``__partition``, ``__offset``, ``__headers``.
 
         Only committed records; offsets that are gone fail the query instead of being skipped.
         """
@@ -38,6 +38,7 @@ class KafkaStreams:
             .option("groupIdPrefix", group)
             .option("maxOffsetsPerTrigger", source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS))
             .option("failOnDataLoss", "true")
+            .option("includeHeaders", "true")
             # A broker that is away ends the batch soon: the query then says so, and is tried again.
             .option("fetchOffset.numRetries", "1")
             .option("kafkaConsumer.pollTimeoutMs", "15000")
@@ -49,6 +50,7 @@ class KafkaStreams:
             fn.col("timestamp").alias("__time"),
             fn.col("partition").alias("__partition"),
             fn.col("offset").alias("__offset"),
+            fn.col("headers").alias("__headers"),
         )
 
     def consumer(self, store: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pgstream.engine import channel as ch
 from pgstream.planner import plan as p
@@ -19,6 +20,10 @@ from tests.server import Kafka, within
 from tests.stream.worker.driver import Environment, WorkerProcess, into, project, source
 
 pytestmark = pytest.mark.stream
+FIVE = (
+    "not JSON: Unrecognized token 'five': was expecting (JSON String, Number, Array, Object or token 'null', "
+    "'true' or 'false')"
+)
 COLUMNS = "id BIGINT, o STRUCT<x INTEGER>"
 
 
@@ -79,6 +84,57 @@ def test_bad_record_is_skipped_and_counted(
     if mode == "log":
         assert [(k, v) for k, v, _ in kafka.consume(topic + "_bad", 1)] == [("k", '{"id": 3, "o": {"x": "text"}}')]
     assert worker.stop(query, forget=True).fault is None
+
+
+def test_bad_records_are_logged_once_and_as_they_were(
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str
+) -> None:
+    """Also when a batch is repeated, by a second reader of the topic, and by one that takes other records."""
+    kafka.topic(topic + "_bad")
+    value, header = b'{"id": "x"}', [("trace", b"\x00\xff"), ("none", None)]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, value, b"\xfe", headers=header, timestamp=1700000000000, partition=0)
+    for v in (b'{"id": 1, "n": "text"}', None, b'{"id": 2, "n": 2}'):
+        producer.produce(topic, v, b"k", partition=0)
+    assert producer.flush(10) == 0
+    how = {"on_bad_record": "log", "bad_record_topic": topic + "_bad"}
+    one, wide = source(topic, "id BIGINT", **how), source(topic, "id BIGINT, n BIGINT", **how)
+    view = env.view(uuid.uuid4().hex, "id bigint")
+    plan = p.Plan(p.Union([project(one, "id"), project(one, "id"), project(wide, "id")]), into(view, "append"))
+    query = worker.start(plan, env)
+    within(60, lambda: env.rows(view) == [(1,), (1,), (2,), (2,), (2,)])
+    assert worker.stop(query).fault is None
+    # As if it had died when the records were written and the batch was not yet done.
+    for file in Path(env.folder, "checkpoints", query, "commits").glob("[0-9]*"):
+        file.unlink()
+    kafka.produce(topic, [(None, '{"id": 3, "n": 3}'), (None, "five")], partition=0)
+    worker.start(plan, env, query, attempt=2)
+    within(60, lambda: env.rows(view)[-3:] == [(3,), (3,), (3,)])
+    logged = committed(kafka, topic + "_bad", 7)
+    said = [(m.value(), dict(m.headers()[-6:])["pgstream.offset"], m.headers()[-6][1].decode()) for m in logged]
+    assert sorted(said, key=str) == sorted([
+        (value, b"0", 'field "id" must be BIGINT, found a string x'),
+        (value, b"0", 'field "id" must be BIGINT, found a string x'),
+        (b'{"id": 1, "n": "text"}', b"1", 'field "n" must be BIGINT, found a string text'),
+        (None, b"2", "the record has no value"), (None, b"2", "the record has no value"),
+        (b"five", b"5", FIVE), (b"five", b"5", FIVE),
+    ], key=str)  # fmt: skip
+    (first, *_) = [m for m in logged if m.value() == value]
+    assert (first.key(), first.headers()[:2]) == (b"\xfe", header)
+    told = {n: v.decode() for n, v in first.headers()[2:]}
+    assert (told["pgstream.topic"], told["pgstream.partition"], told["pgstream.query"]) == (topic, "0", query)
+    assert told["pgstream.timestamp"] == "1700000000000"
+
+
+def committed(kafka: Kafka, topic: str, wanted: int) -> list[Any]:
+    """The committed records of a topic's only partition, with what comes in the second after the wanted ones."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    out: list[Any] = []
+    while found := consumer.consume(100, 1 if len(out) >= wanted else 5):
+        out += [m for m in found if m.error() is None]
+    consumer.close()
+    return out
 
 
 def test_missing_topic_is_a_store_fault(worker: WorkerProcess, env: Environment) -> None:
