@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType, TimestampType
 
@@ -263,3 +264,49 @@ def test_hostile_bytes_are_bad_records(codec: Codec) -> None:
     id_, good = codec.register(bombs()), codec.register({"type": "record", "name": "row", "fields": []})
     values = [b"\0" + struct.pack(">I", i) for i in (id_, good)]
     assert codec.read("v STRING", values, "ignore") == [{"v": None}]
+
+
+LOGICAL = {
+    "date": {"type": "int", "logicalType": "date"},
+    "millis": {"type": "long", "logicalType": "timestamp-millis"},
+    "decimal": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+    "ints": {"type": "array", "items": "int"},
+    "map": {"type": "map", "values": "string"},
+    "record": {"type": "record", "name": "inner", "fields": [{"name": "x", "type": "string"}]},
+    "enum": {"type": "enum", "name": "e", "symbols": ["A"]},
+}
+# By what the schema says: a value, and columns that it is no value of.
+REFUSED: dict[str, tuple[Any, list[str]]] = {
+    "string": ("1", ["bigint", "int", "double", "boolean", "date", "timestamp", "decimal(9,2)", "array<string>"]),
+    "long": (1, ["int", "smallint", "boolean", "string", "timestamp", "date", "binary", "struct<x:bigint>"]),
+    "int": (40000, ["smallint", "tinyint", "boolean", "string", "date", "timestamp"]),
+    "double": (1.5, ["float", "bigint", "decimal(9,2)", "string", "boolean"]),
+    "float": (1.5, ["bigint", "decimal(9,2)", "string"]),
+    "boolean": (True, ["int", "string", "double"]),
+    "bytes": (b"\xff", ["string", "bigint", "decimal(9,2)", "array<tinyint>"]),
+    "date": (1, ["timestamp", "string", "boolean"]),
+    "millis": (1, ["date", "string", "int"]),
+    "decimal": (b"\x03\xe8", ["decimal(3,2)", "double", "bigint", "string"]),
+    "ints": ([1], ["int", "array<string>", "array<boolean>", "map<string,int>", "struct<x:int>"]),
+    "map": ({"a": "b"}, ["map<string,int>", "map<int,string>", "struct<a:string>", "string"]),
+    "record": ({"x": "y"}, ["struct<x:bigint>", "map<string,string>", "string"]),
+    "enum": ("A", ["bigint", "boolean", "binary"]),
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_values_of_another_type_are_refused(codec: Codec, word: str) -> None:
+    """Each pair of a schema's field and a column, with the field named."""
+    value, columns = REFUSED[word]
+    field = {"name": "a", "type": LOGICAL.get(word, word)}
+    schema = {"type": "record", "name": "row", "fields": [field]}
+    bare = json.loads(json.dumps(schema).replace('"logicalType"', '"was"'))
+    id_ = codec.register(schema)
+    data = framed(fastavro.parse_schema(bare), id_, {"a": value})
+    for type_ in columns:
+        made = codec.jvm.org.apache.spark.sql.types.StructType.fromDDL(f"a {type_}, b string")
+        reader = codec.kernel.AvroReader(made, codec.kernel.Registry.open(codec.access))
+        with pytest.raises(Py4JJavaError) as e:
+            reader.read(data, codec.spark.sparkContext._gateway.new_array(codec.jvm.Object, 2))
+        said = e.value.java_exception.getMessage()
+        assert 'field "a' in said and ("the schema says" in said or "found" in said or "UTF-8" in said), (word, type_)
