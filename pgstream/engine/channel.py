@@ -70,6 +70,17 @@ class Analyze(msgspec.Struct, frozen=True, tag="analyze"):
     plan: bytes
 
 
+class Compile(msgspec.Struct, frozen=True, tag="compile"):
+    """Ask for a .proto ``text`` as a descriptor set. ``refers``: the texts that it imports, by their names there.
+
+    Answer: Compiled or Failed with the same ``id``.
+    """
+
+    id: int
+    text: str
+    refers: dict[str, str] = {}
+
+
 class Start(msgspec.Struct, frozen=True, tag="start"):
     """Run a query. ``attempt`` fences: a higher one of the same query makes the sink refuse lower ones.
 
@@ -129,8 +140,15 @@ class Analyzed(msgspec.Struct, frozen=True, tag="analyzed"):
     columns: list[tuple[str, str, bool]]
 
 
+class Compiled(msgspec.Struct, frozen=True, tag="compiled"):
+    """A descriptor set in base64: each file after those that it imports, that of the text being the last."""
+
+    id: int
+    files: str
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """Analyze could not be done."""
+    """Analyze or Compile could not be done."""
 
     id: int
     fault: Fault
@@ -187,8 +205,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     fault: Fault | None = None
 
 
-Request = Analyze | Start | Stop | More | Shutdown
-Event = Ready | Analyzed | Failed | Running | Alive | Rows | Progress | Ended
+Request = Analyze | Compile | Start | Stop | More | Shutdown
+Event = Ready | Analyzed | Compiled | Failed | Running | Alive | Rows | Progress | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

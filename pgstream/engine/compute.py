@@ -8,9 +8,10 @@ Must not know: other pools (``engine``), statements, clients, Spark. Start readi
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -18,7 +19,20 @@ from pgstream import types
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import faults, requests
-from pgstream.engine.channel import Alive, Analyze, Analyzed, Ended, Event, Failed, Progress, Ready, Rows, Running
+from pgstream.engine.channel import (
+    Alive,
+    Analyze,
+    Analyzed,
+    Compile,
+    Compiled,
+    Ended,
+    Event,
+    Failed,
+    Progress,
+    Ready,
+    Rows,
+    Running,
+)
 from pgstream.engine.life import Queries
 from pgstream.engine.lock import PoolLock
 from pgstream.engine.pool import Pool, Prepare
@@ -43,7 +57,7 @@ class ComputePool:
         self._lock = PoolLock(catalog.control_url, name)
         self._queries = Queries(name, catalog, config.data_dir, self._pool.send, lambda: self._is_ready)
         self._results: dict[str, ResultStream] = {}
-        self._asked: dict[int, asyncio.Future[Columns]] = {}
+        self._asked: dict[int, asyncio.Future[Analyzed | Compiled]] = {}
         self._ids = itertools.count(1)
         self._waiting = 0
         self._task: asyncio.Task[None] | None = None
@@ -178,12 +192,23 @@ class ComputePool:
 
     async def analyze(self, plan: Plan) -> Columns:
         """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable."""
+        found = await self._ask(lambda id: Analyze(id, plan.json()))
+        assert isinstance(found, Analyzed)
+        return [(name, types.from_spark(text), nullable) for name, text, nullable in found.columns]
+
+    async def compile(self, text: str, refers: dict[str, str]) -> bytes:
+        """The descriptor set of a .proto text. Errors: UnusableSchema, EngineUnavailable."""
+        found = await self._ask(lambda id: Compile(id, text, refers))
+        assert isinstance(found, Compiled)
+        return base64.b64decode(found.files)
+
+    async def _ask(self, request: Callable[[int], Analyze | Compile]) -> Analyzed | Compiled:
         await self._awake()
         id = next(self._ids)
-        answer: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Analyzed | Compiled] = asyncio.get_running_loop().create_future()
         self._asked[id] = answer
         try:
-            self._pool.send(Analyze(id, plan.json()))
+            self._pool.send(request(id))
             async with asyncio.timeout(ANALYZE_S):
                 return await answer
         except TimeoutError:
@@ -228,19 +253,19 @@ class ComputePool:
                     stream.ended(event)
                 else:
                     self._queries.ended(event)
-            case Analyzed() | Failed():
+            case Analyzed() | Compiled() | Failed():
                 self._answer(event)
             case Ready():
                 self._queries.reconcile()
 
-    def _answer(self, event: Analyzed | Failed) -> None:
+    def _answer(self, event: Analyzed | Compiled | Failed) -> None:
         answer = self._asked.get(event.id)
         if answer is None or answer.done():
             return
         if isinstance(event, Failed):
             answer.set_exception(faults.error(event.fault))
         else:
-            answer.set_result([(name, types.from_spark(text), nullable) for name, text, nullable in event.columns])
+            answer.set_result(event)
 
     def worker_died(self, why: str, crashed: bool = False) -> None:
         self._disappoint(why)

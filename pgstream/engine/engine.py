@@ -181,6 +181,10 @@ class Engine:
         """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable, NotReady."""
         return await self._usable(pool).analyze(plan)
 
+    async def compile(self, text: str, refers: dict[str, str], pool: str = DEFAULT) -> bytes:
+        """The descriptor set of a .proto text. Errors: UnusableSchema, EngineUnavailable, NotReady."""
+        return await self._usable(pool).compile(text, refers)
+
     def open_result(self, plan: Plan, role: str, pool: str = DEFAULT, *, user: str = "") -> ResultStream:
         """Rows of a role's interactive SELECT. ``aclose`` ends its Spark query; TooManyStreams may come for the first
         row.

@@ -194,7 +194,8 @@ def _precision(f: FieldDescriptor) -> tuple[int, int] | None:
         return None
     for option, value in options.FromString(f.GetOptions().SerializeToString()).ListFields():
         if option.full_name == "confluent.field_meta":
-            params = dict(value.params)
+            # A map, or the list of entries that it is to the kernel's compiler.
+            params = dict(value.params) if hasattr(value.params, "keys") else {p.key: p.value for p in value.params}
             try:
                 said = int(params["precision"]), int(params.get("scale", "0"))
             except (KeyError, ValueError):

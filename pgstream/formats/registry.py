@@ -12,7 +12,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
@@ -83,12 +83,16 @@ def java(name: str, options: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A schema of a registry: ``kind`` is AVRO, PROTOBUF or JSON; ``refers`` are those that its text names."""
+    """A schema of a registry: ``kind`` is AVRO, PROTOBUF or JSON; ``refers`` are those that its text names.
+
+    ``name``: by which another refers to this one.
+    """
 
     id: int
     kind: str
     text: str
     refers: tuple[Registered, ...] = ()
+    name: str = ""
 
 
 class Registry:
@@ -157,7 +161,7 @@ class Registry:
                 inner = await self._version(r["subject"], str(r["version"]), depth + 1)
                 if inner is None:
                     raise RegistryUnreachable(name=self.name, why=f'it has no subject "{r["subject"]}"')
-                refers.append(inner)
+                refers.append(replace(inner, name=r["name"]))
             return Registered(int(found["id"]), found.get("schemaType") or "AVRO", found["schema"], tuple(refers))
         except (KeyError, TypeError, ValueError):
             raise self._strange() from None

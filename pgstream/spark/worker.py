@@ -27,7 +27,7 @@ from typing import Any
 
 import pyspark
 import structlog
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -35,6 +35,8 @@ from pgstream.engine.channel import (
     Alive,
     Analyze,
     Analyzed,
+    Compile,
+    Compiled,
     Ended,
     Failed,
     Fault,
@@ -47,7 +49,7 @@ from pgstream.engine.channel import (
     Start,
     Stop,
 )
-from pgstream.errors import PgStreamError
+from pgstream.errors import PgStreamError, UnusableSchema
 from pgstream.planner.plan import load
 from pgstream.spark import events, faults, jvm
 from pgstream.spark.channel import Channel
@@ -104,6 +106,8 @@ class Worker:
         match request:
             case Analyze():
                 self.jobs.submit(self._edge, lambda: self.analyze(request))
+            case Compile():
+                self.jobs.submit(self._edge, lambda: self.compile(request))
             case Start():
                 self.after(request.query, lambda: self.start(request))
             case Stop():
@@ -139,6 +143,18 @@ class Worker:
             session = self.spark.newSession()
             compiled = Compiler(session, Sources(session, None, {}).read).compile(plan)
             self.channel.send(Analyzed(request.id, columns(compiled.step)))
+        except Exception as e:
+            self.channel.send(Failed(request.id, self._fault(e)))
+
+    def compile(self, request: Compile) -> None:
+        try:
+            jvm: Any = self.spark._jvm
+            text = jvm.org.apache.spark.sql.pgstream.ProtobufText
+            asked = {"text": request.text, "refers": request.refers}
+            self.channel.send(Compiled(request.id, text.compiled(json.dumps(asked))))
+        except Py4JJavaError as e:
+            why = UnusableSchema(why=str(e.java_exception.getMessage()))
+            self.channel.send(Failed(request.id, faults.fault("user", why)))
         except Exception as e:
             self.channel.send(Failed(request.id, self._fault(e)))
 

@@ -14,11 +14,11 @@ import msgspec
 
 from pgstream.catalog import kinds
 from pgstream.catalog.records import ColumnRecord, StoreRecord
-from pgstream.errors import NoRegistry, NotYet, UnusableSchema
+from pgstream.errors import NoRegistry, UnusableSchema
 from pgstream.formats import avro, protobuf
 from pgstream.formats.registry import Registered, Registry
 from pgstream.planner.plan import KafkaSink, Plan, Schema
-from pgstream.statements import descriptors, places
+from pgstream.statements import descriptors, messages, places
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.types import Type, parse
@@ -33,8 +33,6 @@ def check(d: Declared, at: int | None = None) -> None:
         described = descriptors.of(d, side.removesuffix(".format")) is not None
         if (format_ := d.get(side)) in FORMATS and not described and "schema_registry.name" not in d.store.options:
             raise NoRegistry(store=d.store.name, format=str(format_).upper(), at=d.at(side) or at)
-        if format_ == "protobuf" and not described:
-            raise NotYet(what="PROTOBUF of a schema registry", at=d.at(side) or at)
 
 
 async def columns(ctx: Context, d: Declared) -> tuple[ColumnRecord, ...]:
@@ -48,7 +46,11 @@ async def columns(ctx: Context, d: Declared) -> tuple[ColumnRecord, ...]:
             why=f'subject "{subject(d, "value")}" has none',
             hint="Declare the columns, or name another subject in 'value.subject'.",
         )
-    return tuple(ColumnRecord(f.name, f.type, f.nullable) for f in avro.columns_of(_schema(found)))
+    if d.get("value.format") == "protobuf":
+        fields = protobuf.columns_of(await messages.of_schema(ctx, found))
+    else:
+        fields = avro.columns_of(_schema(found))
+    return tuple(ColumnRecord(f.name, f.type, f.nullable) for f in fields)
 
 
 async def key_type(ctx: Context, d: Declared) -> Declared:
@@ -59,6 +61,8 @@ async def key_type(ctx: Context, d: Declared) -> Declared:
         m = await descriptors.message(ctx, descriptor, d.at("key.descriptor.name"))
         return d.also(key_type=str(protobuf.struct_of(m)))
     found = await _latest(ctx, d, "key")
+    if found is not None and d.get("key.format") == "protobuf":
+        return d.also(key_type=str(protobuf.struct_of(await messages.of_schema(ctx, found))))
     return d if found is None else d.also(key_type=str(avro.type_of(_schema(found))))
 
 
@@ -77,14 +81,18 @@ async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
             if (descriptor := descriptors.of(d, side)) is not None:
                 protobuf.check_writes(await descriptors.message(ctx, descriptor), written)
                 continue
-            schema = await _registered(ctx, d, side, written)
+            schema = await _registered(ctx, d, side, format_, written)
             sink = msgspec.structs.replace(sink, **{f"{side}_schema": schema})
     return msgspec.structs.replace(plan, sink=sink)
 
 
-async def _registered(ctx: Context, d: Declared, side: str, columns: Sequence[tuple[str, Type]]) -> Schema:
+async def _registered(
+    ctx: Context, d: Declared, side: str, format_: str, columns: Sequence[tuple[str, Type]]
+) -> Schema:
     of = subject(d, side)
     async with connected(ctx, d.store) as registry:
+        if format_ == "protobuf":
+            return await messages.register(ctx, registry, of, _record_name(of), columns)
         old = await registry.latest(of)
         text = avro.schema_of(columns, _record_name(of), _schema(old) if old is not None else None)
         return Schema(await registry.register(of, text), text)
@@ -96,7 +104,7 @@ def subject(d: Declared, side: str) -> str:
 
 
 def _record_name(of: str) -> str:
-    """A subject's name as a name of Avro."""
+    """A subject's name as a name of Avro or Protobuf."""
     word = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in of)
     return word if word[:1].isalpha() or word[:1] == "_" else f"_{word}"
 

@@ -54,7 +54,7 @@ object ProtobufText {
       val schema = new Linker(loader, errors, true, true).link(texts.keys.map(loader.load).asJava)
       errors.throwIfNonEmpty()
       val encoder = new SchemaEncoder(schema)
-      loader.files.collect { case (name, _) if !Protobuf.Known.contains(name) =>
+      loader.files.collect { case (name, _) if !Texts.ofWire(name) =>
         name -> FileDescriptorProto.parseFrom(encoder.encode(schema.protoFile(name)).toByteArray).toBuilder.setName(name).build()
       }.toMap
     } catch {
@@ -67,19 +67,25 @@ object ProtobufText {
 private class Texts(texts: Map[String, String]) extends Loader {
   val files = mutable.LinkedHashMap.empty[String, ProtoFile]
 
-  override def load(name: String): ProtoFile = files.getOrElseUpdate(name, texts.get(name).orElse(ProtobufTypes.get(name)) match {
+  override def load(name: String): ProtoFile = files.getOrElseUpdate(name, ProtobufTypes.get(name).orElse(texts.get(name)) match {
     case Some(text) => ProtoFile.Companion.get(ProtoParser.Companion.parse(Location.get(name), text))
-    case None if Protobuf.Known.contains(name) => CoreLoader.INSTANCE.load(name)
+    case None if Texts.ofWire(name) => CoreLoader.INSTANCE.load(name)
     case None => throw new SchemaException(Seq(s"file $name, which is imported, is not among the references").asJava)
   })
 
   override def withErrors(errors: ErrorCollector): Loader = this
 }
 
+private object Texts {
+  /** Wire asks for its own extensions with whatever it links. */
+  def ofWire(name: String): Boolean = Protobuf.Known.contains(name) || name == "wire/extensions.proto"
+}
+
 /** Files that schemas import as if every registry had them: the types of Google's and Confluent's that are columns of ours. */
 private object ProtobufTypes {
   private def file(pack: String, body: String) = s"""syntax = "proto3"; package $pack; $body"""
 
+  // The params of Meta are a map, which is a list of entries; Wire cannot encode options that are maps.
   private val all = Map(
     "google/type/date.proto" -> file("google.type", "message Date { int32 year = 1; int32 month = 2; int32 day = 3; }"),
     "google/type/decimal.proto" -> file("google.type", "message Decimal { string value = 1; }"),
@@ -87,7 +93,7 @@ private object ProtobufTypes {
     "confluent/type/decimal.proto" -> file("confluent.type", "message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }"),
     "confluent/meta.proto" -> file("confluent", """
       import "google/protobuf/descriptor.proto";
-      message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+      message Meta { message Param { string key = 1; string value = 2; } string doc = 1; repeated Param params = 2; repeated string tags = 3; }
       extend google.protobuf.FileOptions { Meta file_meta = 1088; }
       extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
       extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
