@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
-from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as P
@@ -99,8 +99,9 @@ def test_foreign_serializers_and_back(db: psycopg.Connection[Any], kafka: Kafka,
     # The fourth message of its file, which the indexes before a record say; the first is what has the columns.
     db.execute(
         "CREATE STREAM orders (id BIGINT, state VARCHAR, at TIMESTAMP_LTZ(6), "
-        "lines ARRAY<STRUCT<sku VARCHAR, n BIGINT>>, note VARCHAR) WITH ('topic' = 'pbr_in', 'value.format' = 'protobuf', 'starting.position' = 'earliest')"
-    )
+        "lines ARRAY<STRUCT<sku VARCHAR, n BIGINT>>, note VARCHAR) WITH ('topic' = 'pbr_in', 'value.format' = 'protobuf', "
+        "'starting.position' = 'earliest')"
+    )  # fmt: skip
     db.execute(
         "CREATE STREAM paid WITH ('topic' = 'pbr_out', 'topic.partitions' = 1, 'topic.replicas' = 1) AS SELECT id, "
         "CAST(id AS DECIMAL(9, 2)) AS price, at, lines, note FROM orders"
@@ -127,9 +128,9 @@ def test_foreign_serializers_and_back(db: psycopg.Connection[Any], kafka: Kafka,
         many = P.LABEL_REPEATED if name == "lines" else P.LABEL_OPTIONAL
         paid.field.add(name=name, number=i, type=type_, label=many, **({"type_name": of} if of else {}))
     type_ = message_factory.GetMessageClass(protobuf.message(out.SerializeToString(), "Paid"))
-    with SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
-        read = ProtobufDeserializer(type_, CONF, client)
-        found = [read(v, SerializationContext("pbr_out", MessageField.VALUE)) for v in got]
+    # Confluent's deserializer asks the registry for a compiled schema, which Apicurio has not of such imports.
+    assert all(v[:1] == b"\0" and v[5:6] == b"\0" for v in got)
+    found = [type_.FromString(v[6:]) for v in got]
     assert [(m.id, int.from_bytes(m.price.value, signed=True), m.price.scale) for m in found] == [
         (1, 100, 2),
         (2, 200, 2),
