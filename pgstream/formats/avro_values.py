@@ -23,15 +23,12 @@ from typing import Any
 import fastavro
 
 from pgstream.errors import UnusableSchema
+from pgstream.formats.columns import Unfit
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 _RANGES = {"int": 2**31, "long": 2**63}
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
-
-
-class Unfit(ValueError):
-    """A JSON value that a schema does not take, or bytes that are no value of it; the text is for a person."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""What a schema gives a relation, whatever language it is written in.
+"""What a schema gives and what it does not take, whatever language it is written in.
 
-Owns: ``Field``. Must not know: Avro, Protobuf.
+Owns: ``Field``, ``Unfit``. Must not know: Avro, Protobuf.
 """
 
 from __future__ import annotations
@@ -17,3 +17,7 @@ class Field:
     name: str
     type: Type
     nullable: bool
+
+
+class Unfit(ValueError):
+    """A JSON value that a schema does not take, or bytes that are no value of it; the text is for a person."""

@@ -1,7 +1,8 @@
 """The bytes of single records as text that a person reads, and such text as bytes.
 
-Owns: which format a record of an entity has when nobody says it: its schema's, if it carries a schema's id and the
-store's registry knows it, else text, else bytes. Must not know: statements, how records are read or written.
+Owns: which format a record of an entity has when nobody says it: that of the descriptor attached to the entity; its
+schema's, if it carries a schema's id and the store's registry knows it; else text, else bytes.
+Must not know: statements, how records are read or written.
 A format with schemas adds its two functions to ``_SHOWN`` and ``_WRITTEN``. Start reading at ``Shown`` and ``encoded``.
 """
 
@@ -9,18 +10,22 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from google.protobuf.descriptor import Descriptor
+
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
 from pgstream.errors import InvalidOption, InvalidText, RegistryUnreachable, UnusableSchema
-from pgstream.formats import avro_values
-from pgstream.formats.avro_values import Readable, Unfit
+from pgstream.formats import avro_values, protobuf_values
+from pgstream.formats.avro_values import Readable
+from pgstream.formats.columns import Unfit
 from pgstream.formats.registry import Registered, Registry
+from pgstream.statements import descriptors, messages
 from pgstream.statements.base import Context
 from pgstream.statements.registered import connected, flat
 
@@ -30,64 +35,99 @@ _NUMBERS = {"TINYINT": ">b", "SMALLINT": ">h", "INTEGER": ">i", "BIGINT": ">q", 
 _CONTROL = {c: None for c in range(32) if chr(c) not in "\t\n\r"}
 
 
+Reader = Callable[[bytes], Awaitable[str]]
+
+
 def _avro(found: Registered) -> Readable:
     return avro_values.readable(found.text, [r.text for r in flat(found.refers)])
 
 
-def _avro_shown(found: Registered) -> Callable[[bytes], str]:
+async def _avro_shown(_: Context, found: Registered) -> Reader:
     schema = _avro(found)
-    return lambda data: avro_values.shown(data, schema)
+
+    async def shown(data: bytes) -> str:
+        return avro_values.shown(data, schema)
+
+    return shown
 
 
-def _avro_written(found: Registered, value: Any) -> bytes:
+async def _avro_written(_: Context, found: Registered, value: Any) -> bytes:
     return avro_values.written(value, _avro(found))
 
 
+async def _protobuf_shown(ctx: Context, found: Registered) -> Reader:
+    known: dict[tuple[int, ...], Descriptor] = {}
+
+    async def shown(data: bytes) -> str:
+        place, message = protobuf_values.indexes(data)
+        if place not in known:
+            known[place] = await messages.of_schema(ctx, found, place)
+        return protobuf_values.shown(message, known[place])
+
+    return shown
+
+
+async def _protobuf_written(ctx: Context, found: Registered, value: Any) -> bytes:
+    return protobuf_values.FIRST + protobuf_values.written(value, await messages.of_schema(ctx, found))
+
+
 # What a registry's kind of schema makes of the bytes behind the id.
-_SHOWN: Mapping[str, Callable[[Registered], Callable[[bytes], str]]] = {"AVRO": _avro_shown}
-_WRITTEN: Mapping[str, Callable[[Registered, Any], bytes]] = {"AVRO": _avro_written}
+_SHOWN: Mapping[str, Callable[[Context, Registered], Awaitable[Reader]]] = {
+    "AVRO": _avro_shown,
+    "PROTOBUF": _protobuf_shown,
+}
+_WRITTEN: Mapping[str, Callable[[Context, Registered, Any], Awaitable[bytes]]] = {
+    "AVRO": _avro_written,
+    "PROTOBUF": _protobuf_written,
+}
 
 
 @asynccontextmanager
-async def showing(ctx: Context, store: StoreRecord) -> AsyncIterator[Shown]:
-    """What shows the records of a store, with its registry, if it has one."""
+async def showing(ctx: Context, store: StoreRecord, entity: str) -> AsyncIterator[Shown]:
+    """What shows the records of an entity, with its store's registry, if it has one."""
+    described = {}
+    for side in descriptors.SIDES:
+        if (name := descriptors.attached(ctx, store.name, entity, side)) is not None:
+            described[side] = await descriptors.message(ctx, name)
     if _REGISTRY not in store.options:
-        yield Shown(ctx, None)
+        yield Shown(ctx, None, described)
         return
     async with connected(ctx, store) as registry:
-        yield Shown(ctx, registry)
+        yield Shown(ctx, registry, described)
 
 
 class Shown:
-    """Bytes of keys, values and headers as text. Schemas are asked for once."""
+    """Bytes of keys, values and headers as text. Schemas are asked for once. ``described``: by side, a descriptor's."""
 
-    def __init__(self, ctx: Context, registry: Registry | None) -> None:
-        self._ctx, self._registry = ctx, registry
-        self._readers: dict[int, Callable[[bytes], str] | None] = {}
+    def __init__(self, ctx: Context, registry: Registry | None, described: Mapping[str, Descriptor]) -> None:
+        self._ctx, self._registry, self._described = ctx, registry, described
+        self._readers: dict[int, Reader | None] = {}
 
-    async def text(self, data: bytes | None) -> str | None:
+    async def text(self, data: bytes | None, side: str) -> str | None:
         """A schema's value as JSON, text as it is, other bytes as ``\\x…``."""
         if data is None:
             return None
-        if self._registry is not None and len(data) >= _WIRE.size and data[0] == 0:
-            reader = await self._reader(_WIRE.unpack_from(data)[1])
-            if reader is not None:
-                try:
-                    return reader(data[_WIRE.size :])
-                except Unfit:
-                    pass  # five bytes that only look like a schema's id
+        try:
+            if side in self._described:
+                return protobuf_values.shown(data, self._described[side])
+            if self._registry is not None and len(data) >= _WIRE.size and data[0] == 0:
+                reader = await self._reader(_WIRE.unpack_from(data)[1])
+                if reader is not None:
+                    return await reader(data[_WIRE.size :])
+        except (Unfit, UnusableSchema):
+            pass  # bytes that only look like a schema's id, or that are not as described
         return plain(data)
 
-    async def _reader(self, id_: int) -> Callable[[bytes], str] | None:
+    async def _reader(self, id_: int) -> Reader | None:
         if id_ not in self._readers:
             self._readers[id_] = await self._asked(id_)
         return self._readers[id_]
 
-    async def _asked(self, id_: int) -> Callable[[bytes], str] | None:
+    async def _asked(self, id_: int) -> Reader | None:
         assert self._registry is not None
         try:
             found = await self._registry.schema(id_)
-            return _SHOWN[found.kind](found) if found is not None and found.kind in _SHOWN else None
+            return await _SHOWN[found.kind](self._ctx, found) if found is not None and found.kind in _SHOWN else None
         except UnusableSchema:
             return None
         except RegistryUnreachable as e:
@@ -107,24 +147,33 @@ def plain(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A value or key as given: the text and where it stands, its format (None: as the subject says), a type's name."""
+    """A value or key as given: the text and where it stands, its format (None: as its descriptor or subject says), a
+    type's name. ``descriptor``: the name of one that was given or is attached, and ``described``, where it was given.
+    """
 
     text: str
     at: int | None
     format: str | None
     type: str
     subject: str
+    descriptor: str | None = None
+    described: int | None = None
 
 
 async def encoded(ctx: Context, store: StoreRecord, t: Text) -> bytes:
-    """The bytes of a value or key. Without a format they are by its subject's schema, or the text as it is.
-
-    Errors: InvalidText at the text, UnusableSchema when AVRO has no schema, RegistryUnreachable.
+    """The bytes of a value or key. Without a format they are by its descriptor or its subject's schema, or the text as
+    it is. Errors: InvalidText at the text, UnusableSchema when a format has no schema, RegistryUnreachable.
     """
     if t.format == "PRIMITIVE":
         return primitive(t.text, t.type, t.at)
     if t.format == "JSON":
         document(t.text, t.at)
+    if t.descriptor is not None and t.format in (None, "PROTOBUF"):
+        message = await descriptors.message(ctx, t.descriptor, t.described)
+        try:
+            return protobuf_values.written(document(t.text, t.at), message)
+        except Unfit as e:
+            raise InvalidText(type="protobuf", at=t.at, detail=f'By descriptor "{t.descriptor}": {e}.') from None
     if t.format == "JSON" or _REGISTRY not in store.options:
         return t.text.encode()
     async with connected(ctx, store) as registry:
@@ -135,7 +184,7 @@ async def encoded(ctx: Context, store: StoreRecord, t: Text) -> bytes:
         kind = "none" if found is None else f"one of {found.kind}"
         raise UnusableSchema(why=f'subject "{t.subject}" has {kind}', hint="Format JSON writes the text as it is.")
     try:
-        return _WIRE.pack(0, found.id) + _WRITTEN[found.kind](found, document(t.text, t.at))
+        return _WIRE.pack(0, found.id) + await _WRITTEN[found.kind](ctx, found, document(t.text, t.at))
     except Unfit as e:
         raise InvalidText(type=found.kind.lower(), at=t.at, detail=f'By subject "{t.subject}": {e}.') from None
 

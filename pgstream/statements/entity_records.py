@@ -18,7 +18,7 @@ from pgstream.errors import InvalidOption, InvalidText, NoRegistry
 from pgstream.names import Name, QName
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import places
+from pgstream.statements import descriptors, places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS, json_text
 from pgstream.statements.base import Column, Context, Result, Statement, TextRow
@@ -35,13 +35,17 @@ OPTIONS = OptionTable(
         Option("partition", Kind.INTEGER, "Partition to write to; otherwise by the key.", minimum=0),
         Option("timestamp", Kind.INTEGER, "The record's time, in milliseconds of the epoch.", minimum=0),
         Option("value.format", Kind.WORD, "Format of the value; otherwise its subject's, or JSON.",
-               choices=("JSON", "AVRO", "PRIMITIVE"), choices_later=("PROTOBUF",)),
+               choices=("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")),
         Option("key.format", Kind.WORD, "Format of the key; otherwise its subject's, or the text as it is.",
-               choices=("JSON", "AVRO", "PRIMITIVE"), choices_later=("PROTOBUF",)),
+               choices=("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")),
         Option("value.type", Kind.TEXT, f"Type of the value, {_SCALARS}", example="BIGINT"),
         Option("key.type", Kind.TEXT, f"Type of the key, {_SCALARS}", example="BIGINT"),
         Option("value.subject", Kind.TEXT, "Subject of the value's schema; otherwise <topic>-value."),
         Option("key.subject", Kind.TEXT, "Subject of the key's schema; otherwise <topic>-key."),
+        Option("value.descriptor.name", Kind.TEXT, "Descriptor of the value; otherwise the entity's.",
+               example="shop.shop.Order"),
+        Option("key.descriptor.name", Kind.TEXT, "Descriptor of the key; otherwise the entity's.",
+               example="shop.shop.OrderKey"),
     ),
 )  # fmt: skip
 
@@ -51,8 +55,9 @@ class PrintEntity(Statement):
     """PRINT ENTITY entity_path [IN STORE store_name] [WITH ('from_beginning')] [LIMIT count];
 
     Show raw records as they arrive, until LIMIT, cancel, or the client goes away. It begins with records written after
-    the statement, or with the first one. Records that carry the id of a schema in the store's registry are shown as
-    JSON, text as it is, other bytes as ``\\x…``. Headers are a JSON object. LIMIT is an addition of ours.
+    the statement, or with the first one. Records that carry the id of a schema in the store's registry, and those of
+    an entity with a descriptor, are shown as JSON, text as it is, other bytes as ``\\x…``. Headers are a JSON object.
+    LIMIT is an addition of ours.
     """
 
     words: ClassVar = ("PRINT", "ENTITY")
@@ -97,7 +102,7 @@ class PrintEntity(Statement):
             return
         async with (
             places.open_store(ctx, store, self.path.at) as admin,
-            showing(ctx, store) as shown,
+            showing(ctx, store, places.entity(self.path)) as shown,
             aclosing(admin.read(places.entity(self.path), self.from_beginning)) as records,  # type: ignore[type-var]
         ):
             async for record in records:
@@ -111,7 +116,7 @@ async def _line(shown: Shown, r: Record) -> TextRow:
     at = None
     if r.timestamp_ms is not None:
         at = types.render(dt.datetime.fromtimestamp(r.timestamp_ms / 1000, dt.UTC))
-    return [await shown.text(r.key), await shown.text(r.value), at, r.position, _headers(r.headers)]
+    return [await shown.text(r.key, "key"), await shown.text(r.value, "value"), at, r.position, _headers(r.headers)]
 
 
 def _headers(headers: Sequence[tuple[str, bytes | None]]) -> str | None:
@@ -127,8 +132,9 @@ class InsertIntoEntity(Statement):
     """INSERT INTO ENTITY entity_name [IN STORE store_name] VALUE( { 'document' | NULL } )
     [WITH ( 'parameter' = value [, ...] )];
 
-    Write one record. The document is JSON and is written as it is, unless the topic's subject in the store's registry
-    has an Avro schema: then it is written by the newest one. NULL is a record without a value. For trying things out.
+    Write one record. The document is JSON and is written as it is, unless the entity has a Protobuf descriptor, or the
+    topic's subject in the store's registry has a schema: then it is written by that one, or by the newest. NULL is a
+    record without a value. For trying things out.
     """
 
     words: ClassVar = ("INSERT", "INTO", "ENTITY")
@@ -160,10 +166,11 @@ class InsertIntoEntity(Statement):
         checked = OPTIONS.check(self.given)
         store = places.store(ctx, self.store)
         places.store_type(store).require(Can.INSERT, self.path.at)
-        _check_registry(store, self.given, checked)
+        for side in ("value", "key"):
+            self._check_registry(ctx, store, checked, side)
         if checked.get("value.format") != "PRIMITIVE" and self.document is not None:
             document(self.document, self.document_at)
-        value, key = self._side(checked, "value"), self._side(checked, "key")
+        value, key = (self._side(ctx, store, checked, side) for side in ("value", "key"))
         record = NewRecord(
             value=None if value is None else await encoded(ctx, store, value),
             key=None if key is None else await encoded(ctx, store, key),
@@ -178,18 +185,26 @@ class InsertIntoEntity(Statement):
     def _at(self, name: str) -> int | None:
         return self.given[name].value_at if name in self.given else None
 
-    def _side(self, checked: Mapping[str, str], side: str) -> Text | None:
+    def _descriptor(self, ctx: Context, store: StoreRecord, checked: Mapping[str, str], side: str) -> str | None:
+        given = checked.get(f"{side}.descriptor.name")
+        return given or descriptors.attached(ctx, store.name, places.entity(self.path), side)
+
+    def _side(self, ctx: Context, store: StoreRecord, checked: Mapping[str, str], side: str) -> Text | None:
         text, at = (self.document, self.document_at) if side == "value" else (checked.get("key"), self._at("key"))
         if text is None:
             return None
         subject = checked.get(f"{side}.subject", f"{places.entity(self.path)}-{side}")
-        return Text(text, at, checked.get(f"{side}.format"), checked.get(f"{side}.type", "VARCHAR"), subject)
+        return Text(
+            text, at, checked.get(f"{side}.format"), checked.get(f"{side}.type", "VARCHAR"), subject,
+            self._descriptor(ctx, store, checked, side), self._at(f"{side}.descriptor.name"),
+        )  # fmt: skip
 
-
-def _check_registry(store: StoreRecord, given: Options, checked: Mapping[str, str]) -> None:
-    for name in ("value.format", "key.format"):
-        if checked.get(name) == "AVRO" and "schema_registry.name" not in store.options:
-            raise NoRegistry(store=store.name, format="AVRO", at=given[name].value_at)
+    def _check_registry(self, ctx: Context, store: StoreRecord, checked: Mapping[str, str], side: str) -> None:
+        """A format that has schemas needs a registry, or a descriptor."""
+        format_ = checked.get(f"{side}.format")
+        described = format_ == "PROTOBUF" and self._descriptor(ctx, store, checked, side) is not None
+        if format_ in ("AVRO", "PROTOBUF") and not described and "schema_registry.name" not in store.options:
+            raise NoRegistry(store=store.name, format=format_, at=self._at(f"{side}.format"))
 
 
 def _given_headers(text: str | None, at: int | None) -> Sequence[tuple[str, bytes | None]]:

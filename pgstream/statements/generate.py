@@ -20,7 +20,7 @@ from pgstream.errors import InvalidText, MissingOption, NotReady
 from pgstream.names import Name, quote, quote_literal
 from pgstream.properties import Given, Options
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, declared, places, registered
+from pgstream.statements import access, declared, descriptors, places, registered
 from pgstream.statements.access import Need
 from pgstream.statements.answers import listing
 from pgstream.statements.base import Column, Context, Result, Statement
@@ -38,14 +38,20 @@ OPTIONS = OptionTable(
     (
         Option("topic", Kind.TEXT, "Topic to look at; the lower-cased name when absent."),
         Option("store", Kind.TEXT, "Store that it lies in; the session's when absent."),
-        Option("value.format", Kind.WORD, "Format of the values.", default="JSON", choices=("JSON", "AVRO"),
-               choices_later=("PROTOBUF",)),
+        Option("value.format", Kind.WORD, "Format of the values.", default="JSON",
+               choices=("JSON", "AVRO", "PROTOBUF")),
         Option("value.subject", Kind.TEXT, "Subject of the values' schemas; otherwise <topic>-value."),
         Option("key.subject", Kind.TEXT, "Subject of the keys' schemas; otherwise <topic>-key."),
+        Option("value.descriptor.name", Kind.TEXT, "Descriptor of the values; otherwise the topic's.",
+               example="shop.shop.Order"),
+        Option("key.descriptor.name", Kind.TEXT, "Descriptor of the keys; otherwise the topic's.",
+               example="shop.shop.OrderKey"),
         Option("sample.records", Kind.INTEGER, f"How many records of JSON to look at, at most {MOST_RECORDS}.",
                default=str(RECORDS), minimum=1),
     ),
 )  # fmt: skip
+
+_NAMES = ("value.subject", "key.subject", "value.descriptor.name", "key.descriptor.name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ async def draft(ctx: Context, given: Options, entity: str) -> tuple[Draft, Decla
     # The rest means what it means in CREATE STREAM; a format that was left out is JSON.
     asked = {g.name.lower(): g for g in given.values() if g.name.lower() != "sample.records"}
     asked.setdefault("value.format", Given("value.format", checked["value.format"]))
-    d = declared.declare(ctx, asked, entity)
+    d = descriptors.settle(ctx, declared.declare(ctx, asked, entity))
     if d.get("value.format") != "json":
         return await _of_schema(ctx, d), d
     d.kind.require(Can.PRINT)
@@ -93,10 +99,14 @@ async def draft(ctx: Context, given: Options, entity: str) -> tuple[Draft, Decla
 
 async def _of_schema(ctx: Context, d: Declared) -> Draft:
     columns = [Guess(c.name, c.type, c.nullable) for c in await registered.columns(ctx, d)]
-    subjects = {k: v for k in ("value.subject", "key.subject") if (v := d.get(k)) is not None}
-    key = (await registered.key_type(ctx, d.also(key_format=d.get("value.format")))).get("key.type")
-    keyed = {"key.format": d.get("value.format") or "", "key.type": key} if key is not None else {}
-    return Draft(columns, {**keyed, **subjects})
+    # Keys are looked for in the values' format, where it says what they are.
+    keyed = descriptors.settle(ctx, d.also(key_format=d.get("value.format")))
+    if descriptors.of(keyed, "key") is None and "schema_registry.name" not in d.store.options:
+        keyed = d
+    keyed = await registered.key_type(ctx, keyed)
+    named = {k: v for k in _NAMES if (v := keyed.get(k)) is not None}
+    key = {k: v for k in ("key.format", "key.type") if (v := keyed.get(k)) is not None}
+    return Draft(columns, {**(key if "key.type" in key else {}), **named})
 
 
 async def _of_records(ctx: Context, d: Declared, most: int) -> Draft:
@@ -159,11 +169,11 @@ async def _first(records: AsyncIterator[Record], most: int) -> list[Record]:
 @dataclass(frozen=True, slots=True)
 class GenerateStreamDdl(Statement):
     """GENERATE STREAM DDL stream_name [WITH ( 'topic' = topic_name, 'store' = store_name,
-    'value.format' = { JSON | AVRO } [, 'parameter' = value ...] )];
+    'value.format' = { JSON | AVRO | PROTOBUF } [, 'parameter' = value ...] )];
 
-    Write the CREATE STREAM for a topic. AVRO: its columns are those of the newest schema of the topic's subject in the
-    store's registry. JSON: columns and types are guessed from the topic's first hundred records, or as many as
-    'sample.records' says; GENERATE COLUMNS shows how sure the guess is.
+    Write the CREATE STREAM for a topic. AVRO and PROTOBUF: its columns are those of the newest schema of the topic's
+    subject in the store's registry, or of its descriptor. JSON: columns and types are guessed from the topic's first
+    hundred records, or as many as 'sample.records' says; GENERATE COLUMNS shows how sure the guess is.
     """
 
     words: ClassVar = ("GENERATE", "STREAM", "DDL")
@@ -191,7 +201,7 @@ class GenerateStreamDdl(Statement):
 @dataclass(frozen=True, slots=True)
 class GenerateColumns(Statement):
     """GENERATE COLUMNS [topic_name] [WITH ( 'topic' = topic_name, 'store' = store_name,
-    'value.format' = { JSON | AVRO } [, 'parameter' = value ...] )];
+    'value.format' = { JSON | AVRO | PROTOBUF } [, 'parameter' = value ...] )];
 
     The columns that GENERATE STREAM DDL writes, a row each. Guessed from JSON: how many records were looked at, in how
     many the field was, how often it was NULL, which kinds of values it had, and how likely the next record's value is

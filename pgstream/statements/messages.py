@@ -20,10 +20,10 @@ from pgstream.statements.base import Context
 from pgstream.types import Type
 
 
-async def of_schema(ctx: Context, found: Registered) -> Descriptor:
-    """The first message of a schema. Errors: UnusableSchema."""
+async def of_schema(ctx: Context, found: Registered, place: Sequence[int] = (0,)) -> Descriptor:
+    """A message of a schema by its place, the first if none is given. Errors: UnusableSchema."""
     files = await _compiled(ctx, found)
-    return protobuf.message(files, _first(files))
+    return protobuf.message(files, _name(files, place))
 
 
 async def register(
@@ -67,7 +67,16 @@ def _texts(found: Registered) -> dict[str, str]:
 
 
 def _first(files: bytes) -> str:
+    return _name(files, (0,))
+
+
+def _name(files: bytes, place: Sequence[int]) -> str:
+    """The full name of the message at a place: the number in the file, then in that message, and so on."""
     file = protobuf.last_file(files)
-    if not file.message_type:
-        raise UnusableSchema(why="it has no message")
-    return f"{file.package}.{file.message_type[0].name}" if file.package else file.message_type[0].name
+    names, inside = [file.package] * bool(file.package), file.message_type
+    for index in place:
+        if not 0 <= index < len(inside):
+            raise UnusableSchema(why="it has no message" if not file.message_type else f"it has no message at {place}")
+        names.append(inside[index].name)
+        inside = inside[index].nested_type
+    return ".".join(names)

@@ -59,6 +59,10 @@ def translate(error: KafkaError, store: str, entity: str = "") -> PgStreamError:
     return StoreUnreachable(name=store, why=why)
 
 
+_NETWORK = ("Connection refused", "Failed to resolve", "nreachable", "timed out")
+"""What the library says when there is nobody to close a connection."""
+
+
 def unreachable(store: str, c: Connection, error: KafkaError, reports: Sequence[KafkaError]) -> StoreUnreachable:
     """Why no broker answers. ``error`` is the call's; ``reports`` are those that the client made beside it."""
     why = _telling(c, error, reports)
@@ -70,7 +74,8 @@ def unreachable(store: str, c: Connection, error: KafkaError, reports: Sequence[
         return StoreUnreachable(name=store, why=why, hint="Check 'kafka.sasl.…': mechanism and credentials.")
     if (found := complaint(c)) is not None:
         return StoreUnreachable(name=store, why=f"broker {c.brokers}: {found.why}", hint=found.hint)
-    closed = error.code() == KafkaError._TRANSPORT and not c.authenticated
+    reached = not any(word in why for word in _NETWORK)
+    closed = error.code() == KafkaError._TRANSPORT and not c.authenticated and reached
     hint = "A broker that wants authentication closes the connection: 'kafka.sasl.…' says how." if closed else None
     return StoreUnreachable(name=store, why=why, hint=hint)
 

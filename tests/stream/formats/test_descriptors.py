@@ -123,6 +123,38 @@ def test_an_attached_descriptor_reads_and_writes(db: psycopg.Connection[Any], ka
     ]  # fmt: skip
 
 
+def test_single_records(db: psycopg.Connection[Any], kafka: Kafka) -> None:
+    db.execute("CREATE ENTITY pb_some WITH ('kafka.partitions' = 1, 'value.descriptor' = 'shop_files.shop.Slim')")
+    document = '{"id": 7, "state": "PAID", "at": "2026-01-01T00:00:01Z", "lines": [{"sku": "a", "n": 2}]}'
+    db.execute(
+        f"INSERT INTO ENTITY pb_some VALUE('{document}') "
+        """WITH ('key' = '{"id": 7}', 'key.format' = protobuf, 'key.descriptor.name' = 'shop_files.shop.Key')"""
+    )
+    order = made("shop.Slim")
+    value = order(id=7, state=1, lines=[{"sku": "a", "n": 2}])
+    value.at.FromJsonString("2026-01-01T00:00:01Z")
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "pb"})
+    consumer.assign([TopicPartition("pb_some", 0, 0)])
+    got = consumer.poll(30)
+    consumer.close()
+    assert got is not None and (got.key(), order.FromString(got.value())) == (b"\x08\x07", value)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce("pb_some", value=b"\xff")
+    assert producer.flush(30) == 0
+    shown = rows(db, "PRINT ENTITY pb_some WITH ('from_beginning') LIMIT 2")
+    assert [r[1] for r in shown] == [document, "\\xff"]
+    wrong = refused(db, """INSERT INTO ENTITY pb_some VALUE('{"id": 7, "sttae": "PAID"}')""")
+    assert wrong.sqlstate == "22P02" and "sttae" in str(wrong) and "shop_files.shop.Slim" in str(wrong)
+    assert refused(db, "INSERT INTO ENTITY pb_in2 VALUE('{}') WITH ('value.format' = protobuf)").sqlstate == "55000"
+
+
+def test_ddl_out_of_a_descriptor(db: psycopg.Connection[Any]) -> None:
+    ddl = rows(db, "GENERATE STREAM DDL pb_made WITH ('topic' = 'pb_in', 'value.format' = protobuf)")[0][0]
+    assert "STRUCT<sku VARCHAR, n INTEGER>" in ddl and "'key.type' = 'STRUCT<id BIGINT>'" in ddl
+    db.execute(ddl)
+    assert rows(db, "DESCRIBE STREAM COLUMNS pb_made") == rows(db, "DESCRIBE STREAM COLUMNS pb_orders")
+
+
 def test_what_is_refused(db: psycopg.Connection[Any], kafka: Kafka) -> None:
     with_ = "WITH ('topic' = 'pb_no', 'topic.partitions' = 1, 'topic.replicas' = 1, 'value.format' = "
     named = "'protobuf', 'value.descriptor.name' = "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -146,6 +147,15 @@ def test_foreign_serializers_and_back(db: psycopg.Connection[Any], kafka: Kafka,
     ]  # fmt: skip
     wrong = refused(db, "CREATE STREAM wrong WITH ('topic' = 'pbr_out') AS SELECT note AS id FROM orders")
     assert wrong.sqlstate == "42804"
+    # Single records: the fourth message of its file, and one that is written by the first of the subject's schema.
+    shown = [json.loads(r[1]) for r in rows(db, "PRINT ENTITY pbr_in WITH ('from_beginning') LIMIT 2")]
+    assert [m["id"] for m in shown] == [1, 2] and shown[1]["note"] == "n"
+    db.execute("""INSERT INTO ENTITY pbr_out VALUE('{"id": 3, "note": "by hand"}')""")
+    (by_hand,) = taken(kafka, "pbr_out", 3)[2:]
+    assert by_hand[:6] == got[0][:6] and type_.FromString(by_hand[6:]) == type_(id=3, note="by hand")
+    ddl = rows(db, "GENERATE STREAM DDL made WITH ('topic' = 'pbr_out', 'value.format' = protobuf)")[0][0]
+    db.execute(ddl)
+    assert rows(db, "DESCRIBE STREAM COLUMNS made") == rows(db, "DESCRIBE STREAM COLUMNS again")
 
 
 def test_imports_and_evolution(db: psycopg.Connection[Any], kafka: Kafka, registry: str) -> None:

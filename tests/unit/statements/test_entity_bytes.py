@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgstream.errors import PgStreamError
-from pgstream.formats.avro_values import Unfit, readable, shown, written
+from pgstream.formats.avro_values import readable, shown, written
+from pgstream.formats.columns import Unfit
 from pgstream.statements.entities import _pattern
 from pgstream.statements.entity_bytes import plain, primitive
 
