@@ -88,6 +88,15 @@ async def attach(ctx: Context, store: str, entity: str, to: Mapping[str, str | N
             )
 
 
+async def forget(ctx: Context, store: str) -> None:
+    """Detach all from the entities of a store that is no more: another of its name may come."""
+    for record in ctx.catalog.snapshot.of_kind(ctx.session.organization, "descriptor_source"):
+        of_store = {k for k in record.options if k.startswith(_ATTACHED) and k.endswith(f" in {store}")}
+        if of_store:
+            left = {k: v for k, v in record.options.items() if k not in of_store}
+            await ctx.catalog.inventory.update(replace(record, options=left))
+
+
 def without_attachments(record: ObjectRecord) -> ObjectRecord:
     """The record as a copy begins."""
     return replace(record, options={k: v for k, v in record.options.items() if not k.startswith(_ATTACHED)})

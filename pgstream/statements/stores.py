@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pgstream import stores, types
 from pgstream.errors import MissingOption
-from pgstream.statements import attachments, places
+from pgstream.statements import attachments, descriptors, places
 from pgstream.statements.answers import ddl, done, json_text, listing
 from pgstream.statements.base import Column, Context, Result
 from pgstream.statements.shapes import MASK, Create, Describe, Drop, List, OfKind, Update
@@ -94,6 +94,7 @@ class DropStore(_OfStore, Drop):
 
     async def drop(self, ctx: Context) -> None:
         await ctx.catalog.drop_store(self.label, at=self.name.at)
+        await descriptors.forget(ctx, self.label)
         if ctx.session.store == self.label:
             ctx.session.store = None
 

@@ -155,6 +155,16 @@ def test_ddl_out_of_a_descriptor(db: psycopg.Connection[Any]) -> None:
     assert rows(db, "DESCRIBE STREAM COLUMNS pb_made") == rows(db, "DESCRIBE STREAM COLUMNS pb_orders")
 
 
+def test_another_store_of_the_name(db: psycopg.Connection[Any], kafka: Kafka) -> None:
+    store = f"CREATE STORE pb2 WITH ('type' = KAFKA, 'uris' = '{kafka.bootstrap}', 'tls.disabled' = TRUE)"
+    db.execute(store)  # type: ignore[call-overload]
+    db.execute("CREATE ENTITY pb_two IN STORE pb2 WITH ('value.descriptor' = 'shop_files.shop.Slim')")
+    assert rows(db, "DESCRIBE ENTITY pb_two IN STORE pb2")[0][5] == "shop_files.shop.Slim"
+    db.execute("DROP STORE pb2")
+    db.execute(store)  # type: ignore[call-overload]
+    assert rows(db, "DESCRIBE ENTITY pb_two IN STORE pb2")[0][5] is None
+
+
 def test_what_is_refused(db: psycopg.Connection[Any], kafka: Kafka) -> None:
     with_ = "WITH ('topic' = 'pb_no', 'topic.partitions' = 1, 'topic.replicas' = 1, 'value.format' = "
     named = "'protobuf', 'value.descriptor.name' = "

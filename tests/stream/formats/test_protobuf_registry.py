@@ -185,9 +185,10 @@ def test_imports_and_evolution(db: psycopg.Connection[Any], kafka: Kafka, regist
     send(kafka, "pbr_moving", framed(second, b"\x08\x02\x4a\x01m\x3a\x01t"))
     within(90, lambda: rows(db, "SELECT * FROM moved ORDER BY n")[1:] == [(2, None, None, None, "t", None)])
     send(kafka, "pbr_moving", framed(second, b"\x08\x80\x80\x80\x80\x10"))
-    within(60, lambda: "errored" in str(rows(db, "LIST QUERIES")).lower())
-    said = str(rows(db, "LIST QUERIES"))
-    assert 'field "n" must be INTEGER, found 4294967296' in said and "offset 2" in said
+    bad_one = 'field "n" must be INTEGER, found 4294967296'
+    within(60, lambda: bad_one in str(rows(db, "LIST QUERIES")))
+    (said,) = [str(r) for r in rows(db, "LIST QUERIES") if bad_one in str(r)]
+    assert "errored" in said.lower() and "offset 2" in said
 
 
 def test_a_text_that_cannot_be_read(db: psycopg.Connection[Any], kafka: Kafka, registry: str) -> None:
