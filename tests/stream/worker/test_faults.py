@@ -166,7 +166,7 @@ def test_killed_worker_resumes_exactly(
     out = topic + "_out"
     kafka.topic(out, 2)
     view = env.view(uuid.uuid4().hex, "k bigint, n bigint, s bigint", ["k"])
-    src = source(topic, "id BIGINT, k BIGINT", options={"max.records.per.batch": "700"})
+    src = source(topic, "id BIGINT, k BIGINT", options={"source.max.records.per.trigger": "700"})
     counts = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("n", "count(1)"), p.Expr("s", "sum(`id`)")])
     plans = [p.Plan(counts, into(view, "upsert", ["k"])),
              p.Plan(src, p.KafkaSink("r", "k", out, "append", "json", ["id", "k"], "json", ["k"]))]  # fmt: skip
