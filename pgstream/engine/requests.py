@@ -17,13 +17,13 @@ from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
 from pgstream.errors import UndefinedStore
 from pgstream.formats import protobuf, registry
-from pgstream.planner.plan import KafkaSink, Lookup, Plan, Source, ViewSink, load, sources, view_sources, walk
+from pgstream.planner.plan import Lookup, Plan, RecordSink, Source, ViewSink, load, sources, view_sources, walk
 
 
 def stores_of(plan: Plan) -> set[str]:
     """Every store that a plan reads or writes."""
     found = {s.store for s in sources(plan.root)} | {s.bad_record_store for s in sources(plan.root)}
-    if isinstance(plan.sink, KafkaSink):
+    if isinstance(plan.sink, RecordSink):
         found.add(plan.sink.store)
     return {name for name in found if name is not None}
 
@@ -42,8 +42,8 @@ async def _access(catalog: Catalog, plan: Plan) -> dict[str, StoreAccess]:
 
 def _descriptors(plan: Plan, store: str) -> set[str]:
     """The Protobuf messages of a store's entities that a plan names."""
-    sides: list[Source | KafkaSink] = [s for s in sources(plan.root) if s.store == store]
-    if isinstance(plan.sink, KafkaSink) and plan.sink.store == store:
+    sides: list[Source | RecordSink] = [s for s in sources(plan.root) if s.store == store]
+    if isinstance(plan.sink, RecordSink) and plan.sink.store == store:
         sides.append(plan.sink)
     return {d for s in sides for d in (s.value_descriptor, s.key_descriptor) if d is not None}
 

@@ -58,6 +58,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     ``idle_ms``: silent this long, the source no longer holds the others' event time back.
     ``value_descriptor`` and ``key_descriptor``: Protobuf messages, ``source.message``, where no registry knows them.
     ``on_bad_record``: terminate, ignore, or log (to ``bad_record_topic`` in ``bad_record_store``).
+    ``apart``: relations of another kind over the same entity are read by themselves.
     """
 
     alias: str
@@ -84,6 +85,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     wants: list[str] = []
     options: dict[str, str] = {}
     at: int | None = None
+    apart: bool = False
 
 
 class ViewSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="view_source"):
@@ -409,8 +411,9 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
-    """Write to a topic, exactly once. ``columns`` go into the value (after ``value.columns.exclude``), in order.
+class RecordSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
+    """Write records to an entity; the tag is of when all of them were topics. ``columns`` go into the value (after
+    ``value.columns.exclude``), in order.
 
     ``key_columns`` with ``key_format`` make the record key (primitive: exactly one). ``mode`` upsert: a deleted key
     is written as a tombstone (needs a key). The record's timestamp is ``__time``. ``value_schema`` and ``key_schema``:
@@ -439,7 +442,7 @@ class ResultSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="result"):
     limit: int | None = None
 
 
-Sink = ViewSink | KafkaSink | ResultSink
+Sink = ViewSink | RecordSink | ResultSink
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):

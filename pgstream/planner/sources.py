@@ -19,7 +19,6 @@ from pgstream.stores.spec import Can, Kind, Option, OptionTable
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
 _ERROR = "source.deserialization.error."
-_READING = ("kafka.consumer.", "source.max.records.per.trigger")
 VIEW = OptionTable(
     "a materialized view as a source",
     (
@@ -56,7 +55,10 @@ def open_source(
     handling = _ON_BAD_RECORD[settled.get(_ERROR + "handling", "TERMINATE").upper()]
     log_store = settled.get(_ERROR + "log.store", store.name) if handling == "log" else None
     if log_store is not None and _ERROR + "log.store" in given:
-        _store(log_store, snapshot, _value_at(given, _ERROR + "log.store"))
+        kept = _store(log_store, snapshot, _value_at(given, _ERROR + "log.store"))
+        stores.find(kept.type).require(Can.BAD_RECORDS, _value_at(given, _ERROR + "log.store"))
+    elif log_store is not None:
+        kind.require(Can.BAD_RECORDS, at)
     return plan.Source(
         alias=alias,
         relation=str(relation.full),
@@ -78,8 +80,9 @@ def open_source(
         on_bad_record=handling,
         bad_record_topic=settled.get(_ERROR + "log.topic") if handling == "log" else None,
         bad_record_store=log_store,
-        options={k: v for k, v in settled.items() if k.startswith(_READING)},
+        options={k: v for k, v in settled.items() if k.startswith(kind.reading)},
         at=at,
+        apart=kind.kinds_apart,
     )
 
 

@@ -49,7 +49,7 @@ def _sources(
         topic = _topic(figures["description"])
         known = i < len(plan) and topic in ("", plan[i][0].entity)
         end, latest = _offsets(figures["end"]), _offsets(figures["latest"])
-        lag = sum(max(0, o - end.get(p, 0)) for p, o in latest.items())
+        lag = sum(_between(end.get(p, 0), o) for p, o in latest.items())
         for relation in dict.fromkeys(s.relation for s in plan[i]) if known else [topic]:
             entry = out.setdefault(relation, {"offset": {}, "latest": {}, "lag": 0, "rows_in": 0})
             entry["offset"] |= end
@@ -64,11 +64,16 @@ def _topic(description: str) -> str:
     return found[1] if found else ""
 
 
-def _offsets(text: str | None) -> dict[str, int]:
-    """``{"topic": {"0": 12}}`` as partition → offset."""
+def _between(here: int | str, end: int | str) -> int:
+    """How many records lie between two places, where places are counted."""
+    return max(0, end - here) if isinstance(end, int) and isinstance(here, int) else 0
+
+
+def _offsets(text: str | None) -> dict[str, int | str]:
+    """``{"topic": {"0": 12}}`` as partition → offset: a number, or text that only its system understands."""
     if not text or text == "null":
         return {}
     read = json.loads(text)
     if not isinstance(read, dict):
         return {}
-    return {p: int(o) for topic in read.values() if isinstance(topic, dict) for p, o in topic.items()}
+    return {p: o for topic in read.values() if isinstance(topic, dict) for p, o in topic.items()}

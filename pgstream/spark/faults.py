@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from pgstream import stores
 from pgstream.engine.channel import Fault
-from pgstream.errors import BadRecord, NotYet, PgStreamError, StoreUnreachable
+from pgstream.errors import BadRecord, NotYet, PgStreamError
+from pgstream.stores.spec import sentence as sentence
 
 # Spark's error condition (or its first part) → SQLSTATE with PostgreSQL's meaning.
 _CONDITIONS: dict[str, str] = {
@@ -42,33 +45,17 @@ _CONDITIONS: dict[str, str] = {
     "INVALID_FORMAT": "22023",
     "INVALID_PARAMETER_VALUE": "22023",
 }
-_NOISE = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w{5}\b.*|;\s*(line \d+ pos \d+)?;?\s*\n.*", re.S)
-_MARKS = re.compile(r"`([^`]*)`")
 # What planner/checked.py has an expression raise: SQLSTATE, then the message.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5}|$)", re.S)
 _RAISED_HINTS = {
     "22P02": "TRY_CAST gives NULL instead. After a change of the data or the statement: RESTART QUERY.",
     "22012": "NULLIF(divisor, 0) gives NULL instead.",
 }
-_KAFKA = "org.apache.kafka.common.errors."
-_UNTRUSTED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
-_REFUSED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
-            "TransactionalIdAuthorizationException", "RecordTooLargeException", "InvalidTimestampException",
-            "InvalidTopicException", "InvalidRecordException")  # fmt: skip
 
 
 def fault(kind: str, e: PgStreamError) -> Fault:
     """One of our conditions as a fault."""
     return Fault(kind, e.sqlstate, e.text, e.detail, e.hint, e.at)
-
-
-def sentence(message: str) -> str:
-    """A Spark message in PostgreSQL's style: no condition name, no plan dump, lower case, no full stop."""
-    text = _NOISE.sub("", message.strip())
-    text = _NOISE.sub("", text)
-    text = _MARKS.sub(r'"\1"', " ".join(text.split()))
-    text = text.split(" Use `try_")[0].rstrip(". ")
-    return text[:1].lower() + text[1:]
 
 
 def from_analysis(condition: str | None, message: str, at: int | None = None) -> Fault:
@@ -86,18 +73,19 @@ def not_yet(what: str, detail: str | None = None, at: int | None = None) -> Faul
     return fault("user", NotYet(what=what, detail=detail, at=at))
 
 
-def from_chain(chain: Sequence[Mapping[str, Any]], store: str = "") -> Fault:
-    """A failed stream. ``chain``: its Java exceptions, outermost first, as {class, message, …}."""
+def from_chain(chain: Sequence[Mapping[str, Any]], known: Mapping[str, str] = MappingProxyType({})) -> Fault:
+    """A failed stream. ``chain``: its Java exceptions, outermost first, as {class, message, …}; ``known``: the stores
+    of the query by name, with their types."""
     root = chain[-1] if chain else {"class": "", "message": "no reason was given"}
     for link in reversed(chain):
-        found = _from_link(link, store, str(root["message"]))
+        found = _from_link(link, known, str(root["message"]))
         if found is not None:
             return found
     kind = str(root["class"]).rsplit(".", 1)[-1]
     return Fault("engine", "XX000", f"the query failed in Spark: {sentence(str(root['message']))}", f"{kind}.")
 
 
-def _from_link(link: Mapping[str, Any], store: str, root: str) -> Fault | None:
+def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> Fault | None:
     name, message = str(link["class"]), str(link["message"])
     short = name.rsplit(".", 1)[-1]
     if "reason" in link:
@@ -108,15 +96,12 @@ def _from_link(link: Mapping[str, Any], store: str, root: str) -> Fault | None:
         return Fault("store", "58000", message, None, "Check the registry's 'uris' and its credentials.")
     if short == "Unwritable":
         return Fault("data", "22000", message, None, "CAST or COALESCE in the select make it fit.")
+    for store, of_type in known.items():
+        told = stores.trouble(of_type, link, store, root)
+        if told is not None:
+            return Fault(told.kind, told.sqlstate, told.message, told.detail, told.hint)
     if "sqlstate" in link:
         return _from_postgres(str(link["sqlstate"] or ""), message)
-    if name.startswith(_KAFKA):
-        return _from_kafka(short, message, store, root)
-    if short == "LoginException":
-        return fault("refused", StoreUnreachable(name=store, why=f"could not log in: {sentence(root)}"))
-    if "KAFKA_DATA_LOSS" in message or short == "OffsetOutOfRangeException":
-        gone = "the topic no longer holds records that the query has not read yet"
-        return Fault("data", "22000", gone, sentence(message) + ".", "Create the query again to begin at what is left.")
     raised = _RAISED.search(message)
     if raised is not None:
         return Fault("data", raised[1], raised[2], None, _RAISED_HINTS.get(raised[1]))
@@ -144,15 +129,3 @@ def _from_postgres(code: str, message: str) -> Fault:
     if code[:2] in ("21", "22", "23", "42"):
         return Fault("data", code, text, "PostgreSQL refused what the query reads or writes there.")
     return Fault("engine", "58000", f"could not write the view's state: {text}")
-
-
-def _from_kafka(short: str, message: str, store: str, root: str) -> Fault:
-    if short == "UnknownTopicOrPartitionException":
-        return Fault("store", "42704", "the topic does not exist", sentence(message) + ".")
-    if short in ("ProducerFencedException", "InvalidProducerEpochException", "FencedInstanceIdException"):
-        return Fault("engine", "55000", "another start of this query has taken over", sentence(message) + ".")
-    why = sentence(message) or short
-    if short == "SslAuthenticationException" and root != message:
-        why = f"{why}: {sentence(root)}"
-    kind = "refused" if short in _UNTRUSTED else "user" if short in _REFUSED else "store"
-    return fault(kind, StoreUnreachable(name=store, why=why))

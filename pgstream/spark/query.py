@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from pgstream.engine.channel import Fault, Start
 from pgstream.names import FullName, quote_always
-from pgstream.planner.plan import KafkaSink, Plan, ResultSink, Source, ViewSink, ViewSource, load, readings, sources
+from pgstream.planner.plan import Plan, RecordSink, ResultSink, Source, ViewSink, ViewSource, load, readings, sources
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.jdbc import jdbc
@@ -127,8 +127,8 @@ class RunningQuery:
         return list(out.values())
 
     def fault(self, chain: Sequence[Mapping[str, Any]]) -> Fault:
-        first = next(iter(sources(self.plan.root)), None)
-        return faults.from_chain(chain, first.store if first else "")
+        names = dict.fromkeys((*(s.store for s in sources(self.plan.root)), *self.start.stores))
+        return faults.from_chain(chain, {name: self.start.stores[name].type for name in names})
 
     def sink(self, compiled: Compiled) -> dict[str, Any]:
         """What the kernel is told about the sink."""
@@ -138,8 +138,8 @@ class RunningQuery:
         match sink:
             case ViewSink():
                 return common | self._view(sink)
-            case KafkaSink():
-                return common | self._kafka(sink, compiled)
+            case RecordSink():
+                return common | self._records(sink, compiled)
             case ResultSink():
                 return common | {"type": "result", "limit": sink.limit}
 
@@ -150,14 +150,14 @@ class RunningQuery:
                 "table": ".".join(quote_always(p) for p in full.path[1:]),
                 "staging": f"pg_pgstream.{quote_always(staging)}"}  # fmt: skip
 
-    def _kafka(self, sink: KafkaSink, compiled: Compiled) -> dict[str, Any]:
+    def _records(self, sink: RecordSink, compiled: Compiled) -> dict[str, Any]:
         access = self.start.stores[sink.store]
         # Source rows keep the order of their partition; results of operators are put in event-time order.
         order = "all" if compiled.step.stateful else "source" if compiled.step.upsert else "runs"
-        return {"type": "kafka", "topic": sink.entity, "mode": sink.mode, "order": order,
+        return {"topic": sink.entity, "mode": sink.mode, "order": order,
                 "value": writing(sink.value_format, sink.timestamp_format, sink.value_schema,
                                  access.descriptors.get(sink.value_descriptor or "")),
                 "key": writing(sink.key_format or "json", sink.timestamp_format, sink.key_schema,
                                access.descriptors.get(sink.key_descriptor or "")),
                 "columns": sink.columns, "key_columns": sink.key_columns,
-                "properties": face(access.type).producer(access.options, sink.options)}  # fmt: skip
+                **face(access.type).write(sink, access)}  # fmt: skip

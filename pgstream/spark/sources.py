@@ -23,6 +23,7 @@ from pgstream.names import quote_always, quote_spark, view_log
 from pgstream.planner.plan import Source, ViewSource
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import reading
+from pgstream.stores.spec import SparkFace
 
 Limits = Mapping[str, Mapping[int, int]]
 CATCH_UP_ROWS = 200_000
@@ -30,12 +31,13 @@ CATCH_UP_ROWS = 200_000
 _PROVIDER = "org.apache.spark.sql.pgstream.ViewSourceProvider"
 
 
-def face(store_type: str) -> Any:
+def face(store_type: str) -> SparkFace:
     """A store type's face in the worker: class ``…Streams`` of ``pgstream.stores.<type>.spark``."""
     from pgstream.stores import find
 
     module, _, name = find(store_type).spark.partition(":")
-    return getattr(importlib.import_module(module), name)()
+    found: SparkFace = getattr(importlib.import_module(module), name)()
+    return found
 
 
 class Sources:
@@ -114,7 +116,7 @@ class Sources:
     def _records(self, source: Source) -> DataFrame:
         assert self.stores is not None
         access = self.stores[source.store]
-        return face(access.type).read(self.spark, source, access, f"pgstream-{self.query}")
+        return face(access.type).read(self.spark, source, access, self.query)
 
     def _stand_in(self) -> DataFrame:
         empty = self.spark.readStream.format("rate").load()
@@ -154,14 +156,15 @@ class Sources:
                  source.value_format, source.key_format, source.timestamp_format]  # fmt: skip
         reader = hashlib.sha256(json.dumps(takes).encode()).hexdigest()[:12]
         return {"query": self.query, "attempt": self.attempt, "reader": reader, "topic": source.bad_record_topic,
-                "properties": face(access.type).producer(access.options, {})}  # fmt: skip
+                "properties": face(access.type).bad_records(access)}  # fmt: skip
 
 
 def place(source: Source | ViewSource) -> tuple[Any, ...]:
     """What two readings of one topic or view have in common when they are one source."""
     if isinstance(source, ViewSource):
         return (source.view,)
-    return source.store, source.entity, source.starting_position, *sorted(source.options.items())
+    kind = (source.kind,) if source.apart else ()
+    return source.store, source.entity, source.starting_position, *kind, *sorted(source.options.items())
 
 
 def _time(source: ViewSource) -> str:

@@ -100,7 +100,7 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
     async with AsyncExitStack() as undo:
         if p.sink is not None:
             like = p.planned.sources[0] if p.planned.sources else None
-            if await topics.settle(ctx, p.sink, like, p.sink.kind.sink_entity):
+            if await topics.settle(ctx, p.sink, p.into, like, p.sink.kind.sink_entity):
                 undo.push_async_callback(topics.drop, ctx, p.sink)
             if any(s.starting_position == "earliest" for s in sources(p.plan.root)):
                 await topics.warn_of_retention(ctx, p.sink)

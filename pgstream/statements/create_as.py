@@ -131,7 +131,7 @@ class CreateStreamAs(CreateAs):
         planned, columns, key = await self.typed(ctx, options)
         d = sinks.settle(d, planned, columns, self.partition_by, key, at=self.select.at)
         relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
-        sink = sinks.kafka_sink(relation, d, planned.mode, [c.name for c in columns])
+        sink = sinks.record_sink(relation, d, planned.mode, [c.name for c in columns])
         plan = continuous.plan(planned.root, sink, columns, options)
         return Prepared(f"create_{self.kind}_as", plan, planned, options, relation, relation, d)
 

@@ -76,7 +76,7 @@ def declare(
             entity_options[key if of_entity.prefix else of_entity.name] = value
         else:
             properties[key] = value.lower() if option is not None and option.kind is Kind.WORD else value
-    entity = properties.pop("topic", default_entity)
+    entity = kind.names(properties, default_entity, store.options)
     return Declared(store, kind, entity, properties, entity_options, given)
 
 

@@ -100,8 +100,10 @@ class UpdateEntity(Statement):
         store, entity = places.store(ctx, self.store), places.entity(self.path)
         kind = places.store_type(store)
         kind.require(Can.CREATE_ENTITY, self.path.at)
-        if (replicas := self.given.get("kafka.replicas") or self.given.get("topic.replicas")) is not None:
-            raise NotSupported(what="changing how many replicas an entity has", at=replicas.at)
+        for g in self.given.values():
+            option = kind.entity_options.find(g.name)
+            if option is not None and option.fixed is not None:
+                raise NotSupported(what=f"changing {option.fixed}", at=g.at)
         attached, options = descriptors.said(ctx, self.given, kind.entity_options.check(self.given))
         others = {k: g for k, g in self.given.items() if k not in {f"{side}.descriptor" for side in attached}}
         unset = frozenset(g.name for g in others.values() if g.value is None)
@@ -244,7 +246,8 @@ class DescribeEntity(Statement):
             e = await admin.describe(places.entity(self.path))
             held = await admin.extents(e.name)
         offsets = {str(x.partition): {"first": x.first, "next": x.next} for x in held}
-        count = sum(x.next - x.first for x in held)
+        counts = [x.records for x in held]
+        count = sum(c for c in counts if c is not None) if held and None not in counts else None
         key, value = [await self._schema(ctx, store, f"{e.name}-{side}") for side in ("key", "value")]
         messages = [descriptors.attached(ctx, store.name, e.name, side) for side in ("key", "value")]
         row = (e.name, True, e.partitions, e.replicas, *messages, json_text(e.configs), json_text(offsets), count,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pgstream.catalog.records import RelationRecord
 from pgstream.planner.explain import explain
-from pgstream.planner.plan import KafkaSink, Plan, ResultSink, ViewSink
+from pgstream.planner.plan import Plan, RecordSink, ResultSink, ViewSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _sink(plan: Plan) -> str:
         case ViewSink() as s:
             key = f", key {', '.join(s.key)}" if s.key else ""
             return f"Materialized view {s.relation}, {s.mode}{key}"
-        case KafkaSink() as s:
+        case RecordSink() as s:
             key = f", key {s.key_format} of {', '.join(s.key_columns)}" if s.key_columns else ""
             return f"Sink {s.relation}, store {s.store}, entity {s.entity}, {s.mode}, value {s.value_format}{key}"
         case ResultSink() as s:

@@ -35,9 +35,6 @@ _WIDENING = (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "D
              ("BYTES", "VARBINARY"))  # fmt: skip
 
 
-_PRODUCER = "kafka.producer."
-
-
 @dataclass(frozen=True, slots=True)
 class InsertInto(Statement):
     """INSERT INTO relation_name [WITH ( 'parameter' = value [, ...] )] select_statement [PARTITION BY column [, ...]]
@@ -118,7 +115,7 @@ class InsertInto(Statement):
         )
         options = continuous.query_options(self.query_with)
         names = [c.name for c in into.columns]
-        plan = continuous.plan(root, sinks.kafka_sink(into, d, planned.mode, names), into.columns, options)
+        plan = continuous.plan(root, sinks.record_sink(into, d, planned.mode, names), into.columns, options)
         return Prepared("insert_into", plan, planned, options, into, None, d)
 
     def _into(self, ctx: Context) -> RelationRecord:
@@ -179,14 +176,16 @@ class InsertInto(Statement):
 def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name], given: Options) -> Declared:
     """An existing relation as a sink. Its key columns: as it says, those its key's fields name, or the primary key."""
     store = ctx.snapshot.store_of(into)
+    kind = places.store_type(store)
     properties = {k: v for k, v in into.properties.items() if k not in ("timestamp", "starting.position")}
     for g in given.values():
-        if not g.name.startswith(_PRODUCER):
+        if not kind.sending or not g.name.startswith(kind.sending):
             raise InvalidOption(
                 what=f'parameter "{g.name}" cannot be set in INSERT INTO', at=g.at,
-                hint=f"Only {_PRODUCER}… can; the others are the relation's.",
+                hint=f"Only {', '.join(f'{s}…' for s in kind.sending) or 'none'} can; the others are the relation's.",
             )  # fmt: skip
-    properties |= places.store_type(store).relation_options.check(given)
+    tuned = kind.relation_options.check(given) if given else {}
+    properties |= tuned
     columns = {c.name for c in into.columns}
     excluded = properties.pop("value.columns.exclude", None)
     if partition_by or into.kind == "changelog":
@@ -205,7 +204,7 @@ def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name], giv
             properties["key.columns"] = ",".join(fields)
         else:
             properties.pop("key.format", None)
-    return Declared(store, places.store_type(store), into.entity or "", properties, {}, {})
+    return Declared(store, kind, into.entity or "", properties, {}, {})
 
 
 def _takes(target: types.Type, found: types.Type) -> bool:

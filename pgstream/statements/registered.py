@@ -17,7 +17,7 @@ from pgstream.catalog.records import ColumnRecord, StoreRecord
 from pgstream.errors import NoRegistry, UnusableSchema
 from pgstream.formats import avro, protobuf
 from pgstream.formats.registry import Registered, Registry
-from pgstream.planner.plan import KafkaSink, Plan, Schema
+from pgstream.planner.plan import Plan, RecordSink, Schema
 from pgstream.statements import descriptors, messages, places
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
@@ -69,7 +69,7 @@ async def key_type(ctx: Context, d: Declared) -> Declared:
 async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
     """The plan of a query that writes here, its sink's schemas registered. Errors: SchemaRefused, TypeMismatch."""
     sink = plan.sink
-    if not isinstance(sink, KafkaSink):
+    if not isinstance(sink, RecordSink):
         return plan
     types = {c.name: parse(c.type) for c in plan.columns}
     for side, format_, names in (

@@ -1,7 +1,7 @@
 """The relation a query writes to: its defaults, its record key, and the plan's sink.
 
 Owns: the defaults of "CREATE STREAM AS SELECT" and how key columns are chosen; the check that the select's kind fits.
-Must not know: grammar, topics that are there or not (``topics``). Start reading at ``settle`` and ``kafka_sink``.
+Must not know: grammar, topics that are there or not (``topics``). Start reading at ``settle`` and ``record_sink``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pgstream import types
 from pgstream.catalog.records import ColumnRecord, RelationRecord
 from pgstream.errors import InvalidOption, InvalidStatement, UndefinedColumn
 from pgstream.names import Name, QName
-from pgstream.planner.plan import KafkaSink
+from pgstream.planner.plan import RecordSink
 from pgstream.planner.select import Planned
 from pgstream.properties import Options
 from pgstream.statements import declared, descriptors, registered
@@ -70,10 +70,10 @@ def settle(
     return d
 
 
-def kafka_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[str]) -> KafkaSink:
-    """The plan's sink for a relation in a Kafka store."""
+def record_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[str]) -> RecordSink:
+    """The plan's sink for a stream or changelog."""
     left_out, key = declared.excluded(d), declared.key_columns(d)
-    return KafkaSink(
+    return RecordSink(
         relation=str(into.full),
         store=d.store.name,
         entity=d.entity,
@@ -83,7 +83,7 @@ def kafka_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[s
         key_format=d.get("key.format") if key else None,
         key_columns=list(key),
         timestamp_format=d.get("timestamp.format") or "sql",
-        options={k: v for k, v in d.properties.items() if k.startswith("kafka.producer.")},
+        options={k: v for k, v in d.properties.items() if k.startswith(d.kind.sending)} if d.kind.sending else {},
         value_descriptor=descriptors.of(d, "value"),
         key_descriptor=descriptors.of(d, "key"),
     )

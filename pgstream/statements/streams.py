@@ -85,7 +85,7 @@ class CreateStream(Statement):
             return already(ctx, self, full)
         d, relation = await self._relation(ctx, full)
         async with AsyncExitStack() as undo:
-            if await topics.settle(ctx, d):
+            if await topics.settle(ctx, d, relation):
                 undo.push_async_callback(topics.drop, ctx, d)
             await ctx.catalog.create_relation(relation, at=self.name.at)
             undo.pop_all()

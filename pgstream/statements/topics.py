@@ -1,7 +1,8 @@
 """The entity under a relation: there already with the counts that were said, or made now.
 
 Owns: the rule of "CREATE STREAM" (a missing topic is made; counts of an existing one must be equal), the defaults of
-a query's sink (the leftmost source's counts), and the warning about retention (``semantics.md`` §28.1).
+a query's sink (the leftmost source's counts), whether a table has the columns that a relation says, and the warning
+about retention (``semantics.md`` §28.1). Which counts there are is the store type's (``StoreType.counts``).
 Must not know: how a store makes one. Start reading at ``settle``.
 """
 
@@ -9,20 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pgstream import types
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import InvalidOption, MissingOption, UndefinedEntity
+from pgstream.errors import InvalidOption, MissingOption, TypeMismatch, UndefinedColumn, UndefinedEntity
 from pgstream.statements import places
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
-from pgstream.stores.spec import Can, EntityInfo
-
-_COUNTS = ("partitions", "replicas")
+from pgstream.stores.spec import Can, EntityColumn, EntityInfo
 
 
 async def settle(
-    ctx: Context, d: Declared, like: RelationRecord | None = None, extra: Mapping[str, str] | None = None
+    ctx: Context,
+    d: Declared,
+    relation: RelationRecord,
+    like: RelationRecord | None = None,
+    extra: Mapping[str, str] | None = None,
 ) -> bool:
-    """See that the entity is there; True when it was made now.
+    """See that the entity of a relation is there; True when it was made now.
 
     ``like``: a source whose entity's counts are the defaults. ``extra``: options of a made entity, unless given.
     """
@@ -30,14 +34,19 @@ async def settle(
         try:
             found = await admin.describe(d.entity)
         except UndefinedEntity:
+            if relation.kind not in d.kind.makes:
+                raise
             options = {**(extra or {}), **d.entity_options}
-            if not _counts(d).issubset(options):
+            if not d.kind.counts.keys() <= options.keys():
                 options = {**await _like(ctx, d, like), **options}
             _check_counts_given(d, options)
             d.kind.require(Can.CREATE_ENTITY)
-            await admin.create(d.entity, options)
+            columns = [EntityColumn(c.name, str(c.type), c.nullable) for c in relation.columns]
+            await admin.create(d.entity, options, columns, relation.primary_key)
             return True
         _check_equal(d, found)
+        if relation.kind in d.kind.makes:
+            _check_columns(relation, found)
         return False
 
 
@@ -50,23 +59,18 @@ async def drop(ctx: Context, d: Declared) -> None:
 async def warn_of_retention(ctx: Context, d: Declared) -> None:
     """A NOTICE when old events written into the entity would be deleted by the store."""
     async with places.open_store(ctx, d.store) as admin:
-        configs = (await admin.describe(d.entity)).configs
-    kept = configs.get("retention.ms", "-1")
-    if kept != "-1" and "delete" in configs.get("cleanup.policy", "delete"):
+        kept = (await admin.describe(d.entity)).kept_ms
+    if kept is not None:
         ctx.notice(
             f'entity "{d.entity}" keeps records for {kept} ms by their event time, so older results are deleted',
-            hint="Give 'kafka.topic.retention.ms' = '-1' to a new topic, or change that of an existing one.",
+            hint=d.kind.keep_hint,
         )
 
 
-def _name(d: Declared, count: str) -> str:
-    """The entity option that holds a count, under the store type's own name."""
-    option = d.kind.entity_options.find(f"topic.{count}")
-    return option.name if option is not None else f"topic.{count}"
-
-
-def _counts(d: Declared) -> set[str]:
-    return {_name(d, c) for c in _COUNTS}
+def _parameter(d: Declared, count: str) -> str:
+    """A count as relation DDL calls it: ``topic.partitions``."""
+    option = d.kind.relation_options.find(count)
+    return option.name if option is not None else count
 
 
 async def _like(ctx: Context, d: Declared, source: RelationRecord | None) -> dict[str, str]:
@@ -77,26 +81,47 @@ async def _like(ctx: Context, d: Declared, source: RelationRecord | None) -> dic
         return {}
     async with places.open_store(ctx, store) as admin:
         found = await admin.describe(source.entity)
-    values = {c: getattr(found, c) for c in _COUNTS}
-    return {_name(d, c): str(v) for c, v in values.items() if v is not None}
+    values = {count: getattr(found, of) for count, of in d.kind.counts.items()}
+    return {count: str(v) for count, v in values.items() if v is not None}
 
 
 def _check_counts_given(d: Declared, options: Mapping[str, str]) -> None:
-    for count in _COUNTS:
-        if _name(d, count) not in options:
+    for count in d.kind.counts:
+        if count not in options:
+            names = " and ".join(f"'{_parameter(d, c)}'" for c in d.kind.counts)
             raise MissingOption(
-                name=f"topic.{count}",
+                name=_parameter(d, count),
                 detail=f'Entity "{d.entity}" does not exist in store "{d.store.name}", so it would be made.',
-                hint="Give 'topic.partitions' and 'topic.replicas', or name an existing topic in 'topic'.",
+                hint=f"Give {names}, or name an existing topic in 'topic'.",
             )
 
 
 def _check_equal(d: Declared, found: EntityInfo) -> None:
-    for count in _COUNTS:
-        wanted, has = d.entity_options.get(_name(d, count)), getattr(found, count)
+    for count, of in d.kind.counts.items():
+        wanted, has = d.entity_options.get(count), getattr(found, of)
         if wanted is not None and has is not None and int(wanted) != has:
+            name = _parameter(d, count)
             raise InvalidOption(
-                what=f'entity "{d.entity}" has {has} {count}, not {wanted}',
-                at=d.at(f"topic.{count}"),
+                what=f'entity "{d.entity}" has {has} {name.rpartition(".")[2]}, not {wanted}',
+                at=d.at(name),
                 hint="For an existing topic the count must equal its own, or be left out.",
             )
+
+
+def _check_columns(relation: RelationRecord, found: EntityInfo) -> None:
+    """A table has every column that the relation says, of a type that takes its values."""
+    if found.columns is None:
+        return
+    has = {c.name: c for c in found.columns}
+    for column in relation.columns:
+        if column.name not in has:
+            hint = f'Entity "{found.name}" has {", ".join(has)}.'
+            raise UndefinedColumn(name=column.name, hint=hint)
+        if types.parse(has[column.name].type).name != column.type.name:
+            raise TypeMismatch(
+                what=f'column "{column.name}" is of type {column.type} but entity "{found.name}" has it as '
+                f"{has[column.name].type}"
+            )
+    if relation.primary_key and set(relation.primary_key) != set(found.primary_key):
+        key = f"({', '.join(found.primary_key)})" if found.primary_key else "none"
+        raise InvalidOption(what=f'the primary key of entity "{found.name}" is {key}')

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from pgstream.errors import InvalidOption, NotInstalled, NotYet
-from pgstream.stores.spec import Admin, AdminFactory, StoreType
+from pgstream.stores.spec import Admin, AdminFactory, StoreType, Trouble, TroubleOf
 
 # One line a store type: the SQL keyword in lower case, and the module that holds its ``STORE``.
 REGISTRY: dict[str, str] = {
@@ -52,6 +52,16 @@ def open_admin(kind: StoreType, name: str, options: Mapping[str, str]) -> Admin:
     module, _, attribute = kind.admin.partition(":")
     factory: AdminFactory = _attribute(module, attribute, kind.name)
     return factory(name, options)
+
+
+def trouble(word: str, link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
+    """What a Java exception says of a store of this type (``StoreType.trouble``)."""
+    kind = find(word)
+    if kind.trouble is None:
+        return None
+    module, _, attribute = kind.trouble.partition(":")
+    told: TroubleOf = _attribute(module, attribute, kind.name)
+    return told(link, store, root)
 
 
 @cache

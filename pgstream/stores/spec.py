@@ -7,6 +7,7 @@ Must not know: any particular store. Start reading at ``StoreType``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -39,6 +40,7 @@ class Option:
     ``names``: the value is the name of an object of this kind (``catalog.kinds``).
     A family may take some names ``only``, or all but those that begin as one of ``never``: what loads code, reads the
     server's files or leads elsewhere is for the server's own settings, not for who may write a statement.
+    ``fixed``: what an entity option says, which UPDATE ENTITY cannot change ("how many replicas an entity has").
     """
 
     name: str
@@ -58,6 +60,7 @@ class Option:
     names: str | None = None
     only: frozenset[str] = frozenset()
     never: tuple[str, ...] = ()
+    fixed: str | None = None
 
     def takes(self, name: str) -> bool:
         """Whether a statement may give this name of the family."""
@@ -205,6 +208,7 @@ class Can(Enum):
     CHANGELOG = "changelogs"
     TABLE = "tables"
     SINK = "writing query results"
+    BAD_RECORDS = "keeping bad records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +242,46 @@ class EntityRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityColumn:
+    """A column of an entity that has columns: ``type`` is DeltaStream's type text."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class EntityInfo:
-    """What DESCRIBE ENTITY shows: ordered (column, value) pairs, and the counts that relation DDL compares with."""
+    """What DESCRIBE ENTITY shows, and what relation DDL compares with.
+
+    ``partitions``: or shards. ``kept_ms``: how long records are kept by their event time, None for ever.
+    ``columns`` and ``primary_key``: of a table, None of what has none.
+    """
 
     name: str
     partitions: int | None = None
     replicas: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
+    kept_ms: int | None = None
+    columns: Sequence[EntityColumn] | None = None
+    primary_key: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a partition holds: the first record's offset, and the next one's."""
+    """What a partition, shard or table holds: where its first record is, and where the next one will be.
 
-    partition: int
-    first: int
-    next: int
+    Positions are numbers where the system counts records, else text that only the system understands.
+    """
+
+    partition: int | str
+    first: int | str | None
+    next: int | str | None
+
+    @property
+    def records(self) -> int | None:
+        """How many lie between, where that can be counted."""
+        return self.next - self.first if isinstance(self.next, int) and isinstance(self.first, int) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +327,14 @@ class Admin(Protocol):
     async def extents(self, entity: str) -> list[Extent]:
         """What each partition of an entity holds now, by number. Raise UndefinedEntity."""
 
-    async def create(self, entity: str, options: Mapping[str, str]) -> None:
-        """Create a topic or table. Raise DuplicateObject when it is there."""
+    async def create(
+        self,
+        entity: str,
+        options: Mapping[str, str],
+        columns: Sequence[EntityColumn] = (),
+        primary_key: Sequence[str] = (),
+    ) -> None:
+        """Create a topic, stream or table; only a table has columns. Raise DuplicateObject when it is there."""
 
     async def update(self, entity: str, options: Mapping[str, str], unset: frozenset[str]) -> None:
         """Change options of an entity; those of ``unset`` go back to the system's defaults. Raise UndefinedEntity."""
@@ -322,6 +356,14 @@ class StoreType:
     ``options`` are those of CREATE STORE; ``entity_options`` of CREATE ENTITY; ``relation_options`` of relation DDL and
     sinks in this store; ``source_options`` of ``WITH`` after a source. ``sink_entity``: entity options that an entity
     made for a query's result gets unless the statement gives others.
+
+    ``counts``: entity options that must be known when an entity is made and equal those of one that is there, each with
+    the field of ``EntityInfo`` that holds it; a query's sink has them of the leftmost source, if its store is of this
+    type. ``makes``: the kinds of relation whose missing entity is made. ``names``: the entity of a relation, taken out
+    of its checked parameters; the second argument is the relation's own name, the third the store's options.
+    ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
+    ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
+    kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``).
     """
 
     name: str
@@ -335,6 +377,16 @@ class StoreType:
     spark: str
     aliases: tuple[str, ...] = ()
     sink_entity: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, str] = field(default_factory=dict)
+    makes: frozenset[str] = frozenset(("stream", "changelog"))
+    names: Callable[[dict[str, str], str, Mapping[str, str]], str] = lambda properties, name, _: properties.pop(
+        "topic", name
+    )
+    reading: tuple[str, ...] = ("source.max.records.per.trigger",)
+    sending: tuple[str, ...] = ()
+    kinds_apart: bool = False
+    keep_hint: str | None = None
+    trouble: str | None = None
 
     def require(self, what: Can, at: int | None = None) -> None:
         """Raise NotYet or NotSupported, with the sentence, unless the capability is whole."""
@@ -353,12 +405,56 @@ class AdminFactory(Protocol):
     def __call__(self, name: str, options: Mapping[str, str]) -> Admin: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a query failed in a store, for a person. ``kind`` as in ``spark.faults``."""
+
+    kind: str
+    sqlstate: str
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+
+
+_NOISE = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w{5}\b.*|;\s*(line \d+ pos \d+)?;?\s*\n.*", re.S)
+_MARKS = re.compile(r"`([^`]*)`")
+
+
+def sentence(message: str) -> str:
+    """A message of Spark's or of a Java client's in PostgreSQL's style.
+
+    No condition name, no plan dump, lower case, no full stop.
+    """
+    text = _NOISE.sub("", message.strip())
+    text = _NOISE.sub("", text)
+    text = _MARKS.sub(r'"\1"', " ".join(text.split()))
+    text = text.split(" Use `try_")[0].rstrip(". ")
+    return text[:1].lower() + text[1:]
+
+
+class TroubleOf(Protocol):
+    """What a Java exception means, if this store's client made it: its class and message, the store's name, and the
+    message of the innermost cause. It must not import pyspark."""
+
+    def __call__(self, link: Mapping[str, Any], store: str, root: str) -> Trouble | None: ...
+
+
 Dataframe = Any
 
 
 class SparkFace(Protocol):
-    """A store in the worker. Classes are made without arguments; ``spark`` is the SparkSession."""
+    """A store in the worker. Classes are made without arguments; ``spark`` is the SparkSession, ``access`` what the
+    query may know of the store (``engine.channel.StoreAccess``)."""
 
-    def read(self, spark: Any, source: Any, access: Any, group: str) -> Dataframe:
+    def read(self, spark: Any, source: Any, access: Any, query: str) -> Dataframe:
         """A streaming DataFrame of raw records for ``planner.plan.Source``; columns: key binary, value binary,
-        ``__time`` timestamp, ``__partition`` int, ``__offset`` bigint. ``group``: who reads, for systems that ask."""
+        ``__time`` timestamp, ``__partition`` int, ``__offset`` bigint, and perhaps ``__headers``. ``__offset`` grows
+        within a partition and is the same when a record is read again, and so must a batch be: from the offsets of its
+        checkpoint. ``query``: the id of the query that reads."""
+
+    def write(self, sink: Any, access: Any) -> dict[str, Any]:
+        """What the kernel is told of a sink beside its rows. ``type``: ``kafka``, or the name of a class that extends
+        ``BatchSink`` and is made of the whole as JSON text."""
+
+    def bad_records(self, access: Any) -> dict[str, str]:
+        """The settings of a producer of bad records, where ``Can.BAD_RECORDS`` is whole."""

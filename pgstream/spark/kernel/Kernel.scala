@@ -55,6 +55,8 @@ object Kernel {
       case "view" => new ViewSink(sink)
       case "kafka" => new KafkaSink(sink)
       case "result" => new ResultSink(sink)
+      // A store type's own, by the name of its class (`SparkFace.write`).
+      case other => Class.forName(other).getConstructor(classOf[String]).newInstance(sink).asInstanceOf[BatchSink]
     }
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
     val run = new Run(query, c.get("attempt").asInt, made, bad, late)

@@ -29,7 +29,7 @@ from pgstream.stores.kafka import reasons
 from pgstream.stores.kafka.client import connection, librdkafka
 from pgstream.stores.kafka.tls import complaint
 from pgstream.stores.kafka.topics import extents
-from pgstream.stores.spec import EntityInfo, EntityRow, Extent, NewRecord, Record
+from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
 
 T = TypeVar("T")
 PATIENCE_S = 8.0
@@ -65,7 +65,13 @@ class KafkaAdmin:
             lambda: extents(self._admin(), entity, self._topic(entity).partitions, PATIENCE_S), entity
         )
 
-    async def create(self, entity: str, options: Mapping[str, str]) -> None:
+    async def create(
+        self,
+        entity: str,
+        options: Mapping[str, str],
+        columns: Sequence[EntityColumn] = (),
+        primary_key: Sequence[str] = (),
+    ) -> None:
         await self._call(lambda: self._create(entity, options), entity)
 
     async def update(self, entity: str, options: Mapping[str, str], unset: frozenset[str]) -> None:
@@ -142,7 +148,7 @@ class KafkaAdmin:
         found = self._admin().describe_configs([resource], request_timeout=PATIENCE_S)[resource].result()
         configs = {n: c.value for n, c in sorted(found.items()) if c.value is not None and not c.is_sensitive}
         replicas = min((len(p.replicas) for p in topic.partitions.values()), default=0)
-        return EntityInfo(entity, len(topic.partitions), replicas, configs)
+        return EntityInfo(entity, len(topic.partitions), replicas, configs, kept_ms=_kept(configs))
 
     def _create(self, entity: str, options: Mapping[str, str]) -> None:
         self._topics()
@@ -219,6 +225,11 @@ class KafkaAdmin:
         held = extents(self._admin(), entity, numbers, PATIENCE_S)
         consumer.assign([TopicPartition(entity, e.partition, e.first if from_beginning else e.next) for e in held])
         return consumer
+
+
+def _kept(configs: Mapping[str, str]) -> int | None:
+    kept = configs.get("retention.ms", "-1")
+    return int(kept) if kept != "-1" and "delete" in configs.get("cleanup.policy", "delete") else None
 
 
 def _record(message: Message) -> Record:

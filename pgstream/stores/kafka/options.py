@@ -6,6 +6,7 @@ Must not know: what a client library calls a setting; ``client.py`` translates. 
 
 from __future__ import annotations
 
+from pgstream.stores import reading
 from pgstream.stores.kafka.values import (
     brokers,
     extensions,
@@ -18,7 +19,6 @@ from pgstream.stores.spec import Kind, Option, OptionTable
 
 _PASSWORD = "kafka.sasl.hash_function=PLAIN|SHA256|SHA512|SCRAM-SHA-256|SCRAM-SHA-512"  # noqa: S105
 _OAUTH = "kafka.sasl.hash_function=OAUTHBEARER"
-_FORMATS = ("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")
 _PEM = "the PEM text itself, not a file name"
 
 OPTIONS = OptionTable(
@@ -164,6 +164,7 @@ ENTITY = OptionTable(
             "Replication factor; the broker's default when absent.",
             minimum=1,
             aliases=("topic.replicas", "kafka.topic.replicas"),
+            fixed="how many replicas an entity has",
         ),
         Option("value.descriptor", Kind.TEXT, "Protobuf message of the values.", example="my_source.shop.Order"),
         Option("key.descriptor", Kind.TEXT, "Protobuf message of the keys.", example="my_source.shop.Key"),
@@ -179,27 +180,6 @@ _POSITION = Option(
     example="earliest",
     shape=position,
 )
-_TIMESTAMP = Option("timestamp", Kind.TEXT, "Column that is the event time; otherwise the record's own timestamp.")
-_TIMESTAMP_FORMAT = Option(
-    "timestamp.format", Kind.WORD, "Text form of TIMESTAMP values in JSON.", choices=("SQL", "ISO8601")
-)
-_BAD_RECORDS = (
-    Option(
-        "source.deserialization.error.handling",
-        Kind.WORD,
-        "What a query does with a record that it cannot decode.",
-        choices=("TERMINATE", "IGNORE", "IGNORE_AND_LOG"),
-    ),
-    Option(
-        "source.deserialization.error.log.topic",
-        Kind.TEXT,
-        "Topic of the bad records.",
-        when="source.deserialization.error.handling=IGNORE_AND_LOG",
-        example="bad_records",
-    ),
-    Option("source.deserialization.error.log.store", Kind.TEXT, "Store of that topic; otherwise the source's own."),
-)
-
 _CLIENT = frozenset((
     "client.id", "connections.max.idle.ms", "metadata.max.age.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms",
     "reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes",
@@ -219,13 +199,7 @@ _SENDING = _CLIENT | {
 
 _READING = (
     _POSITION,
-    Option(
-        "source.max.records.per.trigger",
-        Kind.INTEGER,
-        "Records that a batch takes at most, over all partitions; 500000 when absent.",
-        minimum=1,
-        example="10000",
-    ),
+    reading.MAX_RECORDS,
     Option(
         "kafka.consumer.",
         Kind.TEXT,
@@ -246,11 +220,11 @@ RELATION = OptionTable(
             "value.format",
             Kind.WORD,
             "Format of the record values.",
-            choices=_FORMATS,
+            choices=reading.FORMATS,
             example="json",
         ),
-        _TIMESTAMP,
-        _TIMESTAMP_FORMAT,
+        reading.TIMESTAMP,
+        reading.TIMESTAMP_FORMAT,
         *_READING,
         Option(
             "topic.partitions",
@@ -272,7 +246,7 @@ RELATION = OptionTable(
             "key.format",
             Kind.WORD,
             "Format of the record keys.",
-            choices=_FORMATS,
+            choices=reading.FORMATS,
         ),
         Option("key.type", Kind.TEXT, "Type of the record keys.", example="STRUCT<userid VARCHAR>"),
         Option("key.columns", Kind.TEXT, "Comma-separated columns that make the record key of a sink."),
@@ -292,7 +266,7 @@ RELATION = OptionTable(
             example="my_source.shop.Key",
         ),
         Option("enable.upsert.mode", Kind.BOOLEAN, "The record key of a changelog carries its primary key."),
-        *_BAD_RECORDS,
+        *reading.BAD_RECORDS,
         _TOPIC_CONFIG,
         Option(
             "kafka.producer.",
@@ -309,26 +283,15 @@ SOURCE = OptionTable(
     "a source in a Kafka store",
     (
         *_READING,
-        _TIMESTAMP,
-        _TIMESTAMP_FORMAT,
-        Option(
-            "source.allow.latency.millis",
-            Kind.INTEGER,
-            "How far event time may be out of order; later rows are dropped and counted. 10000 when absent.",
-            minimum=1,
-        ),
-        Option(
-            "source.idle.timeout.millis",
-            Kind.INTEGER,
-            "A source that is silent this long no longer holds the watermark back.",
-            minimum=1,
-        ),
-        *_BAD_RECORDS,
+        reading.TIMESTAMP,
+        reading.TIMESTAMP_FORMAT,
+        *reading.LATENESS,
+        *reading.BAD_RECORDS,
         Option(
             "value.format",
             Kind.WORD,
             "Format of the record values, instead of the relation's.",
-            choices=_FORMATS,
+            choices=reading.FORMATS,
         ),
     ),
 )

@@ -24,7 +24,7 @@ CATCH_UP_RECORDS = "500000"
 class KafkaStreams:
     """A Kafka store seen from Spark."""
 
-    def read(self, spark: SparkSession, source: Any, access: Any, group: str) -> DataFrame:
+    def read(self, spark: SparkSession, source: Any, access: Any, query: str) -> DataFrame:
         """The records of a topic: key, value, ``__time``, ``__partition``, ``__offset``, ``__headers``.
 
         Only committed records; offsets that are gone fail the query instead of being skipped.
@@ -35,7 +35,7 @@ class KafkaStreams:
             reader = reader.option(f"kafka.{name}", value)
         raw = (
             reader.options(**starting(source.starting_position, lambda: _partitions(spark, settings, source.entity)))
-            .option("groupIdPrefix", group)
+            .option("groupIdPrefix", f"pgstream-{query}")
             .option("maxOffsetsPerTrigger", source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS))
             .option("failOnDataLoss", "true")
             .option("includeHeaders", "true")
@@ -52,6 +52,13 @@ class KafkaStreams:
             fn.col("offset").alias("__offset"),
             fn.col("headers").alias("__headers"),
         )
+
+    def write(self, sink: Any, access: Any) -> dict[str, Any]:
+        """A topic, by transactional producers (``KafkaSink.scala``)."""
+        return {"type": "kafka", "properties": self.producer(access.options, sink.options)}
+
+    def bad_records(self, access: Any) -> dict[str, str]:
+        return self.producer(access.options, {})
 
     def consumer(self, store: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
         """Settings of the source's consumers, ``kafka.consumer.*`` options last."""

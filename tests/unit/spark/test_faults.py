@@ -52,7 +52,7 @@ def test_sentences_are_in_postgresql_style() -> None:
     ],
 )
 def test_root_causes(root: dict[str, object], kind: str, code: str) -> None:
-    fault = faults.from_chain([OUTER, link("org.apache.spark.SparkException", "Job aborted"), root], "k")
+    fault = faults.from_chain([OUTER, link("org.apache.spark.SparkException", "Job aborted"), root], {"k": "kafka"})
     assert (fault.kind, fault.sqlstate) == (kind, code)
 
 
