@@ -52,7 +52,7 @@ broker: $(READY)
 	@$(BIN)/pgstream broker --port 9092 $(ARGS)
 
 jars: $(READY)
-	@$(BIN)/pgstream jars --broker
+	@$(BIN)/pgstream jars --broker --warm
 
 test: test-unit test-pg test-stream test-clients
 

@@ -130,7 +130,15 @@ def _jars(config: Config, args: argparse.Namespace) -> int:
             continue
         paths = fetch(config, lambda line: print(line, file=sys.stderr))
         print(f"{part}: {len(paths)} jars in {paths[0].parent}")
-    return 0
+    return _rehearse(config) if args.warm else 0
+
+
+def _rehearse(config: Config) -> int:
+    import asyncio
+
+    from pgstream.engine.launch import rehearse
+
+    return asyncio.run(rehearse(config))
 
 
 def _broker(config: Config, args: argparse.Namespace) -> int:
@@ -198,8 +206,9 @@ COMMANDS = {
     ),
     "jars": Command(
         _jars,
-        "Download the jars now instead of at the first start, each checked by its SHA-256.",
-        "pgstream jars --broker\n"
+        "Download the jars now instead of at the first start, each checked by its SHA-256. With --warm also compile "
+        "the operators and archive the classes, which makes every later start of a worker quicker.",
+        "pgstream jars --broker --warm\n"
         "pgstream jars --jars-mirror https://mirror.example.com/maven2\n"
         "pgstream jars --list        # what to copy into the folder named by --jars-dir",
         _JARS,
@@ -283,6 +292,7 @@ def _add_own(parser: argparse.ArgumentParser, command: str) -> None:
         parser.add_argument("--seconds", type=float, metavar="N", help="End this long after the first live rows.")
     if command == "jars":
         parser.add_argument("--broker", action="store_true", help="Also those of the embedded Kafka broker.")
+        parser.add_argument("--warm", action="store_true", help="Also compile the operators and archive the classes.")
         parser.add_argument("--list", action="store_true", help="Print checksums, file names and coordinates instead.")
     if command == "broker":
         parser.add_argument("--port", type=int, default=0, metavar="N", help="0, the default, picks a free one.")

@@ -61,3 +61,13 @@ async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
     }
     environ = {**public_environment(), "PGSTREAM_WORKER": json.dumps(settings)}
     return Launch([sys.executable, "-m", "pgstream.spark"], environ)
+
+
+async def rehearse(config: Config) -> int:
+    """Make now what the first worker would make for those after it: the operators' jar and the archive of the classes.
+
+    Gives the exit code. Errors: ConfigurationError.
+    """
+    launch = await prepare(config, {})
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "pgstream.spark.trial", env=launch.environ)
+    return await process.wait()

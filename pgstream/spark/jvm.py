@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -61,14 +62,22 @@ def _zone() -> str:
     return f"GMT{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
 
-def launch(settings: Settings, folder: Path) -> subprocess.Popen[bytes]:
-    """Start the JVM and tell PySpark where its gateway is. ``folder`` is the worker's own, for temporary files."""
+def class_path(settings: Settings) -> list[str]:
+    """The kernel, compiled if need be, Spark's jars, the connectors."""
     jars = [Path(j) for j in settings.jars]
     kernel = kernel_jar(settings.java, SPARK_HOME / "jars", jars, settings.cache, pyspark.__version__)
-    class_path = os.pathsep.join([str(kernel), str(SPARK_HOME / "jars" / "*"), *map(str, jars)])
-    program = [settings.java, *flags(settings, folder), "-cp", class_path, "org.apache.spark.deploy.SparkSubmit"]
+    return [str(kernel), str(SPARK_HOME / "jars" / "*"), *settings.jars]
+
+
+def launch(settings: Settings, folder: Path, classes: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start the JVM and tell PySpark where its gateway is. ``folder`` is the worker's own, for temporary files;
+    ``classes``: the flags of the class archive, to use it or to make it.
+    """
+    path = class_path(settings)
+    program = [settings.java, *flags(settings, folder), *classes]
+    program += ["-cp", os.pathsep.join(path), "org.apache.spark.deploy.SparkSubmit"]
     if not settings.master.startswith("local"):
-        program += ["--conf", f"spark.jars={','.join(map(str, [kernel, *jars]))}"]
+        program += ["--conf", f"spark.jars={','.join([path[0], *settings.jars])}"]
     program += ["--conf", f"spark.master={settings.master}", "pyspark-shell"]
     info = folder / "gateway"
     head = [sys.executable, "-I", "-S", LAUNCH, os.getpid(), 9, -1, -1, -1, "--"]

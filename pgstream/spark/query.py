@@ -66,16 +66,19 @@ class RunningQuery:
             raise Refused(self.fault(json.loads(self.kernel.causes(e.java_exception)))) from None
 
     def _stream(self, session: SparkSession, fail_after: Mapping[str, Any] | None) -> None:
-        reader = Sources(
-            session, self.start.stores, self.limits, self.plan.apart,
-            query=self.start.query, attempt=self.start.attempt, databases=self.start.databases,
-        )  # fmt: skip
+        reader = self.sources(session)
         compiler = Compiler(session, reader.read, self.start.readers)
         compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:
             sink["fail_after"] = json.dumps({k: fail_after[k] for k in ("topic", "partition", "offset", "reason")})
         self.kernel.start(compiled.step.df._jdf, reader.bad, compiler.late, json.dumps(sink))
+
+    def sources(self, session: SparkSession) -> Sources:
+        return Sources(
+            session, self.start.stores, self.limits, self.plan.apart,
+            query=self.start.query, attempt=self.start.attempt, databases=self.start.databases,
+        )  # fmt: skip
 
     def again(self, chain: Sequence[Mapping[str, Any]]) -> bool:
         """After a bad record: run the same batch once more up to that record, then fail. False: let it fail now."""

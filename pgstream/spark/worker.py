@@ -52,6 +52,7 @@ from pgstream.engine.channel import (
 from pgstream.errors import PgStreamError, UnusableSchema
 from pgstream.planner.plan import load
 from pgstream.spark import events, faults, jvm
+from pgstream.spark.archive import Archive, begin_trial
 from pgstream.spark.channel import Channel
 from pgstream.spark.compile import Compiler
 from pgstream.spark.query import RunningQuery
@@ -65,6 +66,7 @@ log = structlog.get_logger(__name__)
 _PREFIX = "pgstream-worker-"
 _POLL_MS = 500
 _JOBS = 8
+_SETTLED_S = 60
 KILLED = 128 + signal.SIGKILL
 # Less than the server waits for us (its setting ``shutdown_grace_s``, 5 s).
 SHUTDOWN_GRACE_MS = 3000
@@ -82,12 +84,14 @@ class Worker:
         self.jobs = ThreadPoolExecutor(_JOBS, thread_name_prefix="job")
         self.last: dict[str, Future[None]] = {}
         self.dying = False
+        self.archive: Archive
         self.spark: SparkSession
 
     def run(self) -> None:
         """Serve until Shutdown. The end of the channel, or of the JVM, ends the process from its own thread."""
         self.channel.start()
-        self.process = jvm.launch(self.settings, self.folder)
+        self.archive = Archive(self.settings.java, jvm.class_path(self.settings), self.settings.cache)
+        self.process = jvm.launch(self.settings, self.folder, self.archive.flags())
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         self.spark = open_session(self.settings, self.folder)
         self.kernel: Any = self.spark._jvm.org.apache.spark.sql.pgstream.Kernel
@@ -277,9 +281,18 @@ class Worker:
         self.die()
 
     def _guard(self) -> None:
-        """The JVM's end is the worker's; the exit code says whether it was killed."""
+        """The JVM's end is the worker's; the exit code says whether it was killed.
+
+        A worker that has lived for a while makes the archive that is missing, from here: as Linux sees it, a child
+        ends with the thread that started it.
+        """
         assert self.process is not None
-        code = self.process.wait()
+        try:
+            code = self.process.wait(_SETTLED_S)
+        except subprocess.TimeoutExpired:
+            if not self.archive.made:
+                begin_trial()
+            code = self.process.wait()
         if not self.dying:  # else it was ended by who ends the worker, too
             log.error("the JVM ended", code=code)
             self.die(KILLED if code in (-signal.SIGKILL, KILLED) else 1)

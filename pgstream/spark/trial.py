@@ -1,0 +1,147 @@
+"""The trial run: a JVM that does once what a worker does, and leaves its classes as an archive when it ends.
+
+Owns: two small queries over made-up records, through the kernel's decoder and operators, and the clients of Kafka.
+Must not know: the channel, stores. ``python -m pgstream.spark.trial`` makes the archive of the settings in the
+environment, unless somebody else is at it. Start reading at ``main``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from pgstream import logs
+from pgstream.engine.channel import Start
+from pgstream.planner.plan import (
+    Aggregate,
+    Call,
+    ChangeAggregate,
+    Column,
+    Expr,
+    Node,
+    Normalize,
+    Plan,
+    ResultSink,
+    Source,
+    Window,
+)
+from pgstream.spark import jvm
+from pgstream.spark import settings as worker_settings
+from pgstream.spark.archive import Archive
+from pgstream.spark.query import RunningQuery
+from pgstream.spark.session import open_session
+from pgstream.spark.settings import Settings
+from pgstream.spark.sources import Sources
+
+log = structlog.get_logger("pgstream.spark.trial")
+
+_WITHIN_S, _GRACE_MS = 90, 3000
+_ENDS_WITHIN_S = 300
+_NICE, _MEMORY_MB = 19, 512
+
+
+class MadeUp(Sources):
+    """Sources whose records are made up, as JSON of ``k`` and ``v``."""
+
+    def _raw(self, source: Source) -> DataFrame:
+        rows = self.spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
+        return rows.selectExpr(
+            "cast(to_json(named_struct('k', value % 7)) AS binary) AS key",
+            "cast(to_json(named_struct('k', value % 7, 'v', value)) AS binary) AS value",
+            "timestamp AS __time", "spark_partition_id() AS __partition", "value AS __offset",
+        )  # fmt: skip
+
+
+class TrialQuery(RunningQuery):
+    """A query over them."""
+
+    def sources(self, session: SparkSession) -> Sources:
+        return MadeUp(session, None, {})
+
+
+def plans() -> list[Plan]:
+    """A count per key of a changelog, by the kernel; a windowed count of a stream, by Spark."""
+    columns = [Column("k", "BIGINT"), Column("v", "BIGINT")]
+    stream = Source("s", "trial", "stream", "none", "none", columns, "json", watermark=True)
+    changelog = Source("c", "trial", "changelog", "none", "none", columns, "json", primary_key=["k"], key_format="json")
+    changes = ChangeAggregate(
+        Normalize(changelog, ["k"]), [Expr("k", "`k`")], [Call("n", "count", ["1"]), Call("s", "sum", ["`v`"])]
+    )
+    calls = [Expr("n", "count(1)"), Expr("s", "sum(`v`)")]
+    windowed = Aggregate(stream, [Expr("k", "`k`")], calls, Window("tumble", 1000, 1000))
+    roots: list[Node] = [changes, windowed]
+    return [Plan(root, ResultSink()) for root in roots]
+
+
+def run(settings: Settings, folder: Path) -> None:
+    """Run the trial's queries until each has written rows."""
+    spark = open_session(settings, folder)
+    java: Any = spark._jvm
+    waiting = set()
+    for number, plan in enumerate(plans()):
+        start = Start(f"trial-{number}", 0, plan.json(), {})
+        TrialQuery(spark, start, folder, settings.trigger_ms).begin()
+        java.org.apache.spark.sql.pgstream.Kernel.more(start.query, 1 << 30)
+        waiting.add(start.query)
+    _clients(java)
+    end = time.monotonic() + _WITHIN_S
+    while waiting and time.monotonic() < end:
+        for event in json.loads(java.org.apache.spark.sql.pgstream.Kernel.poll(500)):
+            if event["type"] in ("rows", "ended"):
+                waiting.discard(event["query"])
+    java.org.apache.spark.sql.pgstream.Kernel.quiesce(_GRACE_MS)
+
+
+def _clients(java: Any) -> None:
+    """Kafka's clients, made and closed: they ask nobody before they are used."""
+    options = java.java.util.HashMap()
+    options.put("bootstrap.servers", "127.0.0.1:9")
+    for kind in ("Serializer", "Deserializer"):
+        for part in ("key", "value"):
+            options.put(f"{part}.{kind.lower()}", f"org.apache.kafka.common.serialization.ByteArray{kind}")
+    clients = java.org.apache.kafka.clients
+    for client in (clients.producer.KafkaProducer, clients.consumer.KafkaConsumer):
+        client(options).close()
+
+
+def main() -> None:
+    settings = worker_settings.from_environment()
+    logs.configure(settings.log_level)
+    os.nice(_NICE)
+    archive = Archive(settings.java, jvm.class_path(settings), settings.cache)
+    with open(archive.path.with_suffix(".lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if not archive.made:
+            make(archive, settings)
+
+
+def make(archive: Archive, settings: Settings) -> None:
+    """Run the trial in a JVM that archives its classes at its end."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=".trial-", dir=archive.path.parent) as folder:
+        aside = Path(folder) / "classes.jsa"
+        record = [f"-XX:ArchiveClassesAtExit={aside}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"]
+        small = msgspec.structs.replace(settings, fast_start=True, memory_mb=min(settings.memory_mb, _MEMORY_MB))
+        process = jvm.launch(small, Path(folder), record)
+        run(small, Path(folder))
+        assert process.stdin is not None
+        process.stdin.close()  # which ends it
+        process.wait(_ENDS_WITHIN_S)
+        archive.take(aside)
+    log.info("class archive made", file=archive.path.name, seconds=round(time.monotonic() - begin, 1))
+
+
+if __name__ == "__main__":
+    main()
