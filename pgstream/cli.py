@@ -122,13 +122,12 @@ def _organizations(config: Config, args: argparse.Namespace) -> int:
 def _jars(config: Config, args: argparse.Namespace) -> int:
     from pgstream.embedded import jars
 
-    parts = {"connectors": jars.fetch} | ({"broker": jars.broker_jars} if args.broker else {})
-    for part, fetch in parts.items():
+    for part in ("connectors", *(p for p in ("broker", "msk") if getattr(args, p))):
         if args.list:
             for jar in jars.locked(part):
                 print(f"{jar.sha256}  {jar.file}  {jar.coordinates}")
             continue
-        paths = fetch(config, lambda line: print(line, file=sys.stderr))
+        paths = jars.fetch_part(part, config, lambda line: print(line, file=sys.stderr))
         print(f"{part}: {len(paths)} jars in {paths[0].parent}")
     return _rehearse(config) if args.warm else 0
 
@@ -293,6 +292,7 @@ def _add_own(parser: argparse.ArgumentParser, command: str) -> None:
     if command == "jars":
         parser.add_argument("--broker", action="store_true", help="Also those of the embedded Kafka broker.")
         parser.add_argument("--warm", action="store_true", help="Also compile the operators and archive the classes.")
+        parser.add_argument("--msk", action="store_true", help="Also the one that opens MSK by IAM.")
         parser.add_argument("--list", action="store_true", help="Print checksums, file names and coordinates instead.")
     if command == "broker":
         parser.add_argument("--port", type=int, default=0, metavar="N", help="0, the default, picks a free one.")

@@ -2,7 +2,7 @@
 
 Listeners: PLAINTEXT; OPEN (SASL without TLS); TLS; MUTUAL (client certificates); SASL (SASL over TLS, whose
 SCRAM-SHA-512 clients must prove themselves every few seconds); OAUTH (tokens, checked by a key file); ELSEWHERE (a
-certificate of another host); OLD (TLS 1.2 and one cipher suite only).
+certificate of another host); OLD (TLS 1.2 and one cipher suite only); MSK (IAM's tokens, whose signature is checked).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import base64
 import contextlib
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from joserfc import jwt
@@ -25,6 +27,8 @@ from joserfc.jwk import RSAKey
 
 from pgstream.config import load
 from pgstream.embedded.child import free_port
+from pgstream.embedded.jars import broker_jars
+from pgstream.embedded.java import find_java
 from pgstream.embedded.kafka import open_broker
 from tests.false_registry import secured, tls
 from tests.pg.door.certificates import Authority
@@ -33,8 +37,17 @@ from tests.server import Kafka
 USER, PASSWORD, CLIENT, CLIENT_SECRET = "alice", 'al1ce-"s\\ecret', "pgstream", "cl1ent-secret"
 LISTENERS = {
     "OPEN": "SASL_PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "SASL": "SASL_SSL", "OAUTH": "SASL_SSL",
-    "ELSEWHERE": "SSL", "OLD": "SSL",
+    "ELSEWHERE": "SSL", "OLD": "SSL", "MSK": "SASL_SSL",
 }  # fmt: skip
+ROLE, OTHER_ROLE = (f"arn:aws:iam::123456789012:role/{name}" for name in ("streams", "others"))
+REGION = "eu-west-3"
+IAM = {
+    "key": "ASIATESTTESTTEST",
+    "secret": "iam-role-secret",
+    "session": "iam-role-session/+=",
+    "own": "aws-server-secret",
+}
+SERVER_KEY = "AKIASERVERSERVER"
 SUITE = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
 _MODULES = "org.apache.kafka.common.security"
 _SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
@@ -85,6 +98,50 @@ class _Token(BaseHTTPRequestHandler):
         pass
 
 
+class Sts(ThreadingHTTPServer):
+    """AWS's token service, as far as it lends two roles to who signs with the server's key."""
+
+    daemon_threads = True
+    shut = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Lend)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def environment(self) -> dict[str, str]:
+        """Of a process whose AWS identity may take the role."""
+        return {
+            "AWS_ENDPOINT_URL_STS": f"http://127.0.0.1:{self.server_address[1]}", "AWS_ACCESS_KEY_ID": SERVER_KEY,
+            "AWS_SECRET_ACCESS_KEY": IAM["own"], "AWS_EC2_METADATA_DISABLED": "true",
+        }  # fmt: skip
+
+
+class _Lend(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        said = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        known = f"Credential={SERVER_KEY}/" in self.headers.get("Authorization", "")
+        known &= said["RoleArn"][0] in (ROLE, OTHER_ROLE) and f"/{REGION}/sts/" in self.headers["Authorization"]
+        if not known or self.server.shut:  # type: ignore[attr-defined]
+            text = "<Code>AccessDenied</Code><Message>User is not authorized to perform: sts:AssumeRole</Message>"
+            return self._say(403, f"<ErrorResponse><Error><Type>Sender</Type>{text}</Error></ErrorResponse>")
+        lent = f"<AccessKeyId>{IAM['key']}</AccessKeyId><SecretAccessKey>{IAM['secret']}</SecretAccessKey>"
+        lent += f"<SessionToken>{IAM['session']}</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
+        user = f"<AssumedRoleUser><Arn>{ROLE}/x</Arn><AssumedRoleId>A:x</AssumedRoleId></AssumedRoleUser>"
+        result = f"<AssumeRoleResult><Credentials>{lent}</Credentials>{user}</AssumeRoleResult>"
+        space = "https://sts.amazonaws.com/doc/2011-06-15/"
+        self._say(200, f'<AssumeRoleResponse xmlns="{space}">{result}</AssumeRoleResponse>')
+
+    def _say(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/xml")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
 class SecureKafka(Kafka):
     """``at`` maps a listener to its HOST:PORT."""
 
@@ -118,7 +175,10 @@ def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
     os.environ["JAVA_TOOL_OPTIONS"] = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks.as_uri()}"
     try:
         settings = _properties(folder, authority, ports, jwks)
-        broker = asyncio.run(open_broker(load({}, os.environ), folder / "kafka", properties=settings))
+        classes = _validator(folder / "classes")
+        broker = asyncio.run(
+            open_broker(load({}, os.environ), folder / "kafka", properties=settings, class_path=[classes])
+        )
     finally:
         del os.environ["JAVA_TOOL_OPTIONS"]
     tokens = TokenEndpoint(key, authority)
@@ -130,6 +190,16 @@ def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
         asyncio.run(broker.stop())
         tokens.shutdown()
         tokens.server_close()
+
+
+def _validator(folder: Path) -> Path:
+    """The broker's side of MSK's tokens, compiled."""
+    config = load({}, os.environ)
+    source = Path(__file__).with_name("MskValidator.java")
+    command = [str(find_java(config)), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-d", str(folder)]
+    command += ["-cp", ":".join(map(str, broker_jars(config))), str(source)]
+    subprocess.run(command, check=True, env={**os.environ, "JAVA_TOOL_OPTIONS": ""})
+    return folder
 
 
 def _properties(folder: Path, authority: Authority, ports: dict[str, int], jwks: Path) -> dict[str, str]:
@@ -164,6 +234,13 @@ def _properties(folder: Path, authority: Authority, ports: dict[str, int], jwks:
         for mechanism in ("scram-sha-256", "scram-sha-512"):
             out[f"{own}.{mechanism}.sasl.jaas.config"] = jaas("scram.ScramLoginModule")
     out["listener.name.sasl.scram-sha-512.connections.max.reauth.ms"] = "3000"
+    iam = {**IAM, "region": REGION, "unsecuredLoginStringClaim_sub": "broker"}
+    said = " ".join(f'{name}="{value}"' for name, value in iam.items())
+    out |= {
+        "listener.name.msk.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.msk.oauthbearer.sasl.server.callback.handler.class": "MskValidator",
+        "listener.name.msk.oauthbearer.sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", said),
+    }
     oauth = "listener.name.oauth.oauthbearer.sasl"
     return out | {
         f"{oauth}.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule"),

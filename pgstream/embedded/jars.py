@@ -40,6 +40,12 @@ def broker_jars(config: Config, report: Callable[[str], None] = _silent) -> list
     return fetch_part("broker", config, report)
 
 
+def path(part: str, config: Config) -> Path:
+    """Where the only jar of a part is, or will be once it is fetched."""
+    (jar,) = locked(part)
+    return _folder(config).absolute() / jar.file
+
+
 def locked(part: str) -> list[Jar]:
     """The jars of one part of the lock file."""
     table: Mapping[str, str] = tomllib.loads(LOCK.read_text())[part]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from pgstream.config import Config, public_environment
-from pgstream.embedded.jars import fetch
+from pgstream.embedded.jars import fetch, path
 from pgstream.embedded.java import find_java
 
 log = structlog.get_logger(__name__)
@@ -52,6 +52,7 @@ async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
     settings = {
         "java": str(java),
         "jars": [str(j) for j in jars],
+        "msk_jar": str(path("msk", config)),
         **sized(config, options),
         "cache_dir": str(config.cache.absolute()),
         "checkpoints": str((config.data_dir / "checkpoints").absolute()),

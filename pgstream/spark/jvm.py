@@ -52,7 +52,8 @@ def flags(settings: Settings, folder: Path) -> list[str]:
     level = {"debug": "warn", "info": "warn"}.get(settings.log_level, "error")
     out += [f"-Djava.io.tmpdir={folder}", "-Djava.awt.headless=true", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8",
             f"-Dlog4j2.configurationFile={Path(__file__).parent / 'kernel' / 'log4j2.properties'}",
-            f"-Dpgstream.log.level={level}", f"-Dpgstream.log.zone={_zone()}"]  # fmt: skip
+            f"-Dpgstream.msk.jar={settings.msk_jar}", f"-Dpgstream.log.level={level}",
+            f"-Dpgstream.log.zone={_zone()}"]  # fmt: skip
     return out
 
 

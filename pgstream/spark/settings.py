@@ -13,7 +13,9 @@ import msgspec
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """``java``: the executable. ``jars``: connector jars. ``memory_mb``: heap of the Spark driver.
+    """``java``: the executable. ``jars``: connector jars; ``msk_jar``: one that only MSK needs.
+
+    ``memory_mb``: heap of the Spark driver.
 
     ``spark``: Spark settings of the pool's own, which win over ours.
     ``checkpoints``: folder or URL that the server builds checkpoint paths under; unused for interactive queries.
@@ -21,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     java: str = "java"
     jars: list[str] = []
+    msk_jar: str = ""
     master: str = "local[*]"
     memory_mb: int = 1024
     cache_dir: str = ""

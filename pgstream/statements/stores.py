@@ -6,10 +6,12 @@ Manual: "CREATE STORE", "UPDATE STORE", "DROP STORE", "LIST STORES", "DESCRIBE S
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pgstream import stores, types
+from pgstream.embedded.jars import fetch_part
 from pgstream.errors import MissingOption
 from pgstream.statements import attachments, descriptors, places
 from pgstream.statements.answers import ddl, done, json_text, listing
@@ -44,7 +46,7 @@ class CreateStore(_OfStore, Create):
         given = await attachments.resolve(ctx, rest, kind.options)
         options = kind.options.check(given)
         places.check_named(ctx, kind.options, given, options)
-        await _check(kind, name, options)
+        await _check(ctx, kind, name, options)
         await ctx.catalog.create_store(
             name, kind.name, options, kind.options.hidden(options), ctx.session.role, at=self.name.at
         )
@@ -70,13 +72,15 @@ class UpdateStore(_OfStore, Update):
         store = places.store(ctx, self.name)
         kind = places.store_type(store)
         options = await self.changed(ctx, kind.options, await ctx.catalog.store_options(store.name))
-        await _check(kind, store.name, options)
+        await _check(ctx, kind, store.name, options)
         await ctx.catalog.update_store(store.name, options, kind.options.hidden(options), at=self.name.at)
         return done(self.tag, ddl("store", store.name, "UPDATE", [store.name]))
 
 
-async def _check(kind: StoreType, name: str, options: Mapping[str, str]) -> None:
-    """Whether the store answers."""
+async def _check(ctx: Context, kind: StoreType, name: str, options: Mapping[str, str]) -> None:
+    """Whether the store answers. What its queries need beyond the usual is fetched now: somebody reads the error."""
+    for part in kind.parts(options):
+        await asyncio.to_thread(fetch_part, part, ctx.config)
     admin = stores.open_admin(kind, name, options)
     try:
         await admin.check()

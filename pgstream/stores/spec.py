@@ -364,6 +364,7 @@ class StoreType:
     ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
     ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``).
+    ``jars``: parts of the server's lock file that the worker needs when an option has a value, as (option=VALUE, part).
     """
 
     name: str
@@ -387,6 +388,11 @@ class StoreType:
     kinds_apart: bool = False
     keep_hint: str | None = None
     trouble: str | None = None
+    jars: tuple[tuple[str, str], ...] = ()
+
+    def parts(self, options: Mapping[str, str]) -> list[str]:
+        """The parts of the lock file that a store with these options needs."""
+        return [part for when, part in self.jars if _holds(when, options)]
 
     def require(self, what: Can, at: int | None = None) -> None:
         """Raise NotYet or NotSupported, with the sentence, unless the capability is whole."""

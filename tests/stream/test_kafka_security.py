@@ -1,5 +1,7 @@
 """Every way to open a Kafka cluster, on a real broker: both clients from one CREATE STORE, and what errors say.
 
+MSK is not quite real: the broker checks IAM's tokens by code of ours, which computes each signature anew.
+
 One server and one worker for all; each way reads a topic and writes another one by a continuous query.
 """
 
@@ -22,7 +24,20 @@ from cryptography.hazmat.primitives.serialization import (
 
 from tests.false_registry import client
 from tests.pg.door.certificates import Authority
-from tests.secure_kafka import CLIENT, CLIENT_SECRET, PASSWORD, SUITE, USER, SecureKafka, secure_kafka
+from tests.secure_kafka import (
+    CLIENT,
+    CLIENT_SECRET,
+    IAM,
+    OTHER_ROLE,
+    PASSWORD,
+    REGION,
+    ROLE,
+    SUITE,
+    USER,
+    SecureKafka,
+    Sts,
+    secure_kafka,
+)
 from tests.server import Server, within
 
 pytestmark = pytest.mark.stream
@@ -36,6 +51,25 @@ def kafka(workspace: Path) -> Iterator[SecureKafka]:
         k.topic("numbers")
         k.produce("numbers", [(None, f'{{"n": {n}}}') for n in range(3)])
         yield k
+
+
+@pytest.fixture(scope="module")
+def sts() -> Iterator[Sts]:
+    service = Sts()
+    yield service
+    service.shutdown()
+    service.server_close()
+
+
+@pytest.fixture(scope="module")
+def server(workspace: Path, sts: Sts) -> Iterator[Server]:
+    """A server of its own, whose AWS identity may take the role that opens MSK."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in sts.environment().items():
+            patch.setenv(name, value)
+        s = Server(workspace / "secured")
+    yield s
+    assert s.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +105,7 @@ def ways(kafka: SecureKafka, workspace: Path) -> dict[str, Options]:
     other = Authority(workspace / "secure" / "other", "another ca")
     hash_function = "kafka__sasl__hash_function"
     wrong = {"kafka.sasl.password": WRONG}
+    msk = {"kafka.sasl.hash_function": "AWS_MSK_IAM", "kafka.msk.iam_role_arn": ROLE, "kafka.msk.aws_region": REGION}
     return {
         "plaintext": {"uris": kafka.bootstrap, "tls.disabled": "TRUE"},
         "plain_open": at("OPEN", sasl, tls__disabled="TRUE", **{hash_function: "PLAIN"}),
@@ -86,7 +121,10 @@ def ways(kafka: SecureKafka, workspace: Path) -> dict[str, Options]:
         "no_host_check": at("ELSEWHERE", ca, tls__verify_server_hostname="FALSE"),
         "old_tls": at("OLD", ca, tls__protocols="TLSv1.2", tls__cipher_suites=SUITE),
         "confluent": at("SASL", sasl, ca, **{hash_function: "PLAIN"}, type="CONFLUENT_KAFKA"),
+        "msk": at("MSK", ca, msk),
         # These do not.
+        "!role": at("MSK", ca, msk, {"kafka.msk.iam_role_arn": ROLE + "2"}),
+        "!region": at("MSK", ca, msk, {"kafka.msk.aws_region": "eu-west-1"}),
         "!plain": at("OPEN", sasl, wrong, tls__disabled="TRUE", **{hash_function: "PLAIN"}),
         "!scram": at("SASL", sasl, ca, wrong, **{hash_function: "SHA512"}),
         "!mechanism": at("OAUTH", sasl, ca, **{hash_function: "SHA256"}),
@@ -106,8 +144,10 @@ def ways(kafka: SecureKafka, workspace: Path) -> dict[str, Options]:
 
 
 GOOD = ("plaintext", "plain_open", "scram256_open", "plain_tls", "scram256_tls", "scram512_tls", "oauth", "tls",
-        "mutual", "mutual_encrypted", "no_host_check", "old_tls", "confluent")  # fmt: skip
+        "mutual", "mutual_encrypted", "no_host_check", "old_tls", "confluent", "msk")  # fmt: skip
 BAD = {
+    "!role": "AccessDenied",
+    "!region": "AccessDenied",
     "!plain": "Authentication failed: Invalid username or password",
     "!scram": "invalid credentials with SASL mechanism SCRAM-SHA-512",
     "!mechanism": "Unsupported SASL mechanism",
@@ -189,17 +229,27 @@ def test_credentials_that_stop_working_hold_a_query_until_they_work_again(
     within(20, lambda: events(db, "q_scram512_tls")[-1][0] == "running")
 
 
-def test_a_token_endpoint_that_refuses_later_is_named_and_waited_for(
-    db: psycopg.Connection[Any], kafka: SecureKafka
+# Another scope and another role, so that the worker has no token for it yet.
+OTHERS = {
+    "oauth": ("'kafka.sasl.oauthbearer.scope' = 'others'", "401"),
+    "msk": (f"'kafka.msk.iam_role_arn' = '{OTHER_ROLE}'", "is not authorized"),
+}
+
+
+@pytest.mark.parametrize("store", OTHERS)
+def test_who_gives_tokens_and_refuses_later_is_named_and_waited_for(
+    store: str, db: psycopg.Connection[Any], kafka: SecureKafka, sts: Sts
 ) -> None:
-    # Another scope, so that the worker has no token for it yet.
-    db.execute(b"UPDATE STORE oauth WITH ('kafka.sasl.oauthbearer.scope' = 'others')")
-    kafka.tokens.shut = True
-    db.execute(b"CREATE MATERIALIZED VIEW tokened AS SELECT n FROM in_oauth QUERY WITH ('query.name' = 'q_tokened')")
-    within(40, lambda: any("could not log in" in why for what, why in events(db, "q_tokened") if what == "waiting"))
-    assert "401" in str(events(db, "q_tokened"))
-    kafka.tokens.shut = False
-    within(60, lambda: rows(db, "SELECT count(*) FROM tokened")[0][0] >= 3)
+    change, reason = OTHERS[store]
+    query, service = f"q_tokened_{store}", kafka.tokens if store == "oauth" else sts
+    db.execute(f"UPDATE STORE {store} WITH ({change})".encode())
+    service.shut = True
+    view = f"tokened_{store} AS SELECT n FROM in_{store} QUERY WITH ('query.name' = '{query}')"
+    db.execute(f"CREATE MATERIALIZED VIEW {view}".encode())
+    within(40, lambda: any("could not log in" in why for what, why in events(db, query) if what == "waiting"))
+    assert reason in str(events(db, query))
+    service.shut = False
+    within(60, lambda: rows(db, f"SELECT count(*) FROM tokened_{store}")[0][0] >= 3)
 
 
 def test_no_secret_is_left_anywhere(
@@ -207,7 +257,7 @@ def test_no_secret_is_left_anywhere(
 ) -> None:
     """The server's and the worker's log, the catalogue, checkpoints, PostgreSQL's files, command lines."""
     keys = (o.get("tls.client.key_file", "").split("\n")[1] for o in ways.values() if "tls.client.key_file" in o)
-    secrets = [s.encode() for s in (PASSWORD, CLIENT_SECRET, PASSPHRASE, WRONG, *keys)]
+    secrets = [s.encode() for s in (PASSWORD, CLIENT_SECRET, PASSPHRASE, WRONG, IAM["secret"], IAM["own"], *keys)]
     assert all(len(s) > 8 for s in secrets)
     found = re.compile(b"|".join(map(re.escape, secrets)))
     assert not found.search(server.log.read_bytes())

@@ -24,6 +24,7 @@ STORE = StoreType(
     sending=("kafka.producer.",),
     keep_hint="Give 'kafka.topic.retention.ms' = '-1' to a new topic, or change that of an existing one.",
     trouble="pgstream.stores.kafka.troubles:trouble",
+    jars=(("kafka.sasl.hash_function=AWS_MSK_IAM", "msk"),),
     can={
         Can.LIST: Full(),
         Can.DESCRIBE: Full(),

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 from pgstream.errors import InvalidOption, StoreUnreachable, UndefinedEntity
 from pgstream.stores.kafka import reasons
 from pgstream.stores.kafka.client import connection, librdkafka
+from pgstream.stores.kafka.msk import CannotSign
 from pgstream.stores.kafka.tls import complaint
 from pgstream.stores.kafka.topics import extents
 from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
@@ -107,6 +108,9 @@ class KafkaAdmin:
                 return await loop.run_in_executor(self._thread, work)
         except KafkaException as e:
             raise reasons.translate(e.args[0], self.name, entity) from None
+        except CannotSign as e:
+            hint = "Check 'kafka.msk.…' and the server's own AWS identity."
+            raise StoreUnreachable(name=self.name, why=str(e), hint=hint) from None
         except TimeoutError:
             raise StoreUnreachable(name=self.name, why=f"broker {self._brokers} did not answer in time") from None
 
@@ -114,6 +118,9 @@ class KafkaAdmin:
 
     def _admin(self) -> AdminClient:
         if self._client is None:
+            if (sign := self._settings.get("oauth_cb")) is not None:
+                # Here, because the library waits ten seconds for a callback that fails, and does not say why it did.
+                sign()
             self._client = AdminClient({**self._settings, "error_cb": self._reports.append})
         return self._client
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pgstream import pem
+from pgstream.stores.kafka.msk import Signer
 from pgstream.stores.kafka.values import SUITES
 
 _MECHANISM = {
@@ -20,6 +21,8 @@ _MECHANISM = {
     "SCRAM-SHA-256": "SCRAM-SHA-256",
     "SCRAM-SHA-512": "SCRAM-SHA-512",
     "OAUTHBEARER": "OAUTHBEARER",
+    # MSK takes IAM's tokens by this mechanism, too, which both clients know.
+    "AWS_MSK_IAM": "OAUTHBEARER",
 }
 _OAUTH = "kafka.sasl.oauthbearer."
 _LOGIN = "org.apache.kafka.common.security."
@@ -38,6 +41,14 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """The IAM role that the server's own AWS identity takes, and the region of the cluster."""
+
+    role: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
     """How to reach a cluster, in the words of neither library. Empty texts mean: not given."""
 
@@ -47,6 +58,7 @@ class Connection:
     username: str = ""
     password: str = field(default="", repr=False)
     tokens: Tokens | None = None
+    msk: Identity | None = None
     tls: pem.Texts = field(default_factory=pem.Texts)
     verify_host: bool = True
     suites: tuple[str, ...] = ()
@@ -68,7 +80,8 @@ class Connection:
 
 def connection(options: Mapping[str, str]) -> Connection:
     """Read checked options. InvalidOption as ``pem.tls_texts``."""
-    mechanism = _MECHANISM.get(options.get("kafka.sasl.hash_function", "NONE"), "")
+    said = options.get("kafka.sasl.hash_function", "NONE")
+    mechanism = _MECHANISM.get(said, "")
     tls = options.get("tls.disabled", "false") != "true"
     protocol = ("SASL_" if mechanism else "") + ("SSL" if tls else "PLAINTEXT")
     return Connection(
@@ -77,7 +90,8 @@ def connection(options: Mapping[str, str]) -> Connection:
         mechanism=mechanism or "PLAIN",
         username=options.get("kafka.sasl.username", ""),
         password=options.get("kafka.sasl.password", ""),
-        tokens=_tokens(options) if mechanism == "OAUTHBEARER" else None,
+        tokens=_tokens(options) if said == "OAUTHBEARER" else None,
+        msk=_identity(options) if said == "AWS_MSK_IAM" else None,
         tls=pem.tls_texts(options),
         verify_host=options.get("tls.verify_server_hostname", "true") == "true",
         suites=_several(options.get("tls.cipher_suites", "")),
@@ -100,6 +114,10 @@ def _tokens(options: Mapping[str, str]) -> Tokens:
     )
 
 
+def _identity(options: Mapping[str, str]) -> Identity:
+    return Identity(options["kafka.msk.iam_role_arn"], options["kafka.msk.aws_region"])
+
+
 def librdkafka(options: Mapping[str, str]) -> dict[str, Any]:
     """Settings for confluent-kafka's clients. It knows no list of TLS versions, nor one of TLS 1.3's cipher suites."""
     c = connection(options)
@@ -108,6 +126,8 @@ def librdkafka(options: Mapping[str, str]) -> dict[str, Any]:
         out["sasl.mechanism"] = c.mechanism
         if c.tokens is not None:
             out |= {"sasl.oauthbearer.method": "oidc", **_oidc(c.tokens)}
+        elif c.msk is not None:
+            out["oauth_cb"] = Signer(c.msk.role, c.msk.region)
         else:
             out |= {"sasl.username": c.username, "sasl.password": c.password}
     if c.encrypted:
@@ -144,6 +164,10 @@ def java(options: Mapping[str, str]) -> dict[str, str]:
         out["sasl.mechanism"] = c.mechanism
         if c.tokens is not None:
             out |= _java_tokens(c.tokens)
+        elif c.msk is not None:
+            said = {"role": c.msk.role, "region": c.msk.region}
+            out["sasl.jaas.config"] = _jaas("oauthbearer.OAuthBearerLoginModule", said)
+            out["sasl.login.callback.handler.class"] = "org.apache.spark.sql.pgstream.MskLogin"
         else:
             module = "plain.PlainLoginModule" if c.mechanism == "PLAIN" else "scram.ScramLoginModule"
             out["sasl.jaas.config"] = _jaas(module, {"username": c.username, "password": c.password})

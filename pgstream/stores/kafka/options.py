@@ -12,13 +12,15 @@ from pgstream.stores.kafka.values import (
     extensions,
     position,
     protocols,
+    region,
+    role_arn,
     suites,
     token_endpoint,
 )
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 _PASSWORD = "kafka.sasl.hash_function=PLAIN|SHA256|SHA512|SCRAM-SHA-256|SCRAM-SHA-512"  # noqa: S105
-_OAUTH = "kafka.sasl.hash_function=OAUTHBEARER"
+_OAUTH, _MSK = "kafka.sasl.hash_function=OAUTHBEARER", "kafka.sasl.hash_function=AWS_MSK_IAM"
 _PEM = "the PEM text itself, not a file name"
 
 OPTIONS = OptionTable(
@@ -61,8 +63,16 @@ OPTIONS = OptionTable(
             Kind.WORD,
             "SASL mechanism; SHA256 and SHA512 are SCRAM.",
             default="NONE",
-            choices=("NONE", "PLAIN", "SHA256", "SHA512", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
-            choices_later=("AWS_MSK_IAM",),
+            choices=(
+                "NONE",
+                "PLAIN",
+                "SHA256",
+                "SHA512",
+                "SCRAM-SHA-256",
+                "SCRAM-SHA-512",
+                "OAUTHBEARER",
+                "AWS_MSK_IAM",
+            ),
             aliases=("sasl.hash_function", "sasl.mechanism", "kafka.sasl.mechanism"),
         ),
         Option(
@@ -121,8 +131,22 @@ OPTIONS = OptionTable(
             Kind.FILE,
             f"Certificate authorities of the token endpoint, when the system does not know them: {_PEM}.",
         ),
-        Option("kafka.msk.iam_role_arn", Kind.TEXT, "IAM role.", later="IAM authentication of MSK is planned."),
-        Option("kafka.msk.aws_region", Kind.TEXT, "AWS region.", later="IAM authentication of MSK is planned."),
+        Option(
+            "kafka.msk.iam_role_arn",
+            Kind.TEXT,
+            "Role that the server's own AWS identity takes to open MSK.",
+            when=_MSK,
+            example="arn:aws:iam::123456789012:role/streams",
+            shape=role_arn,
+        ),
+        Option(
+            "kafka.msk.aws_region",
+            Kind.TEXT,
+            "AWS region of the cluster.",
+            when=_MSK,
+            example="us-east-1",
+            shape=region,
+        ),
         Option(
             "schema_registry.name",
             Kind.TEXT,

@@ -50,9 +50,9 @@ def test_defaults_and_aliases() -> None:
         ("('tls.disabled' = TRUE)", MissingOption, None, "uris"),
         ("('uris' = 'a', 'tls.disabled' = maybe)", InvalidOption, 32, "tls.disabled"),
         ("('uris' = 'a', 'kafka.sasl.hash_function' = MD5)", InvalidOption, 44, "MD5".lower()),
-        ("('uris' = 'a', 'kafka.sasl.hash_function' = AWS_MSK_IAM)", NotYet, 44, "AWS_MSK_IAM"),
+        ("('uris' = 'a', 'kafka.sasl.hash_function' = AWS_MSK_IAM)", MissingOption, None, "kafka.msk.iam_role_arn"),
         ("('uris' = 'a', 'kafka.sasl.hash_function' = PLAIN)", MissingOption, None, "kafka.sasl.username"),
-        ("('uris' = 'a', 'kafka.msk.aws_region' = r)", NotYet, 15, "kafka.msk.aws_region"),
+        ("('uris' = 'a', 'kafka.msk.aws_region' = r)", InvalidOption, 40, "kafka.msk.aws_region"),
         ("('uris' = 'a', 'sasl.username' = u, 'kafka.sasl.username' = v)", InvalidOption, 36, "more than once"),
     ],
 )
