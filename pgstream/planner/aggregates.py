@@ -14,11 +14,10 @@ from pgstream.planner import infer, plan
 from pgstream.planner.bind import at
 from pgstream.planner.calls import CASTS
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.functions import Function
+from pgstream.planner.functions import ORDERED, Function
 from pgstream.types import Type
 
 _NAMES = {"STDDEV": "stddev_samp", "VARIANCE": "var_samp"}
-_ORDERED = ("LISTAGG", "ARRAY_AGG", "FIRST_VALUE", "LAST_VALUE")
 
 
 def is_distinct(node: exp.Expr) -> bool:
@@ -30,7 +29,7 @@ def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where:
     """The call, its name still empty, and the type of its result. ``inner`` compiles its arguments."""
     given, distinct = node.expressions, is_distinct(node)
     if distinct:
-        if len(given) > 1 or function.name in _ORDERED:
+        if len(given) > 1 or function.name in ORDERED:
             raise NotYet(what=f"{function.name}(DISTINCT …)", at=at(node))
         given = given[0].expressions
         if len(given) > 1 and function.name != "COUNT":
@@ -46,9 +45,8 @@ def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where:
         raise UndefinedFunction(
             name=f"{function.name.lower()}({str(arguments[0].type).lower()})", at=at(node), hint=CASTS
         )
-    if function.name in _ORDERED and not inner.scope.placed:
-        raise NotYet(what=f"{function.name} over a join or a union", at=at(node),
-                     detail="It keeps the order of arrival, which their rows do not have.")  # fmt: skip
+    if where and function.name == "ARRAY_AGG":
+        raise NotYet(what="FILTER after ARRAY_AGG", at=at(node))
     texts = [a.sql for a in arguments]
     if function.name == "LISTAGG":
         texts = [f"cast({texts[0]} as string)"]

@@ -9,7 +9,7 @@ Must not know: expressions, Spark SQL beyond a back-ticked field. Start reading 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -73,12 +73,25 @@ class Item:
 class Scope:
     """The relations of one FROM, left to right. ``joined``: they are a join's output, with prefixed fields.
 
-    ``placed``: each row still has the position of its one source record (``__partition``, ``__offset``).
+    ``placed``: each row still has the position of its one source record (``__partition``, ``__offset``). ``merged``:
+    columns of JOIN … USING, which stand for the ``hidden`` fields where no relation is named.
     """
 
     items: tuple[Item, ...]
     joined: bool = False
     placed: bool = True
+    merged: tuple[Column, ...] = ()
+    hidden: frozenset[str] = frozenset()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those that have a name without their relation's, in the order of ``*``."""
+        return (*self.merged, *(c for i in self.items for c in i.columns if c.field not in self.hidden))
+
+    @property
+    def every(self) -> tuple[Column, ...]:
+        """All, those that only a relation's name tells included."""
+        return tuple({c.field: c for c in (*(c for i in self.items for c in i.columns), *self.merged)}.values())
 
     @property
     def window(self) -> WindowCall | None:
@@ -91,36 +104,40 @@ class Scope:
             if item.alias in mine:
                 raise DuplicateAlias(name=item.alias, at=item.at)
         left = _prefixed(self.items, left_alias)
-        return Scope(left + _prefixed(right.items, right_alias), joined=True, placed=False)
+        # What is merged on either side is of a join, whose fields are prefixed already.
+        return Scope(
+            left + _prefixed(right.items, right_alias), joined=True, placed=False,
+            merged=self.merged + right.merged, hidden=self.hidden | right.hidden,
+        )  # fmt: skip
 
     def column(self, node: exp.Column) -> Column:
         """The column a reference means. Errors: UndefinedColumn, AmbiguousColumn, MissingFrom, with position."""
         name, qualifier = fold(node.this), _qualifier(node)
-        items = self._items(qualifier, node)
-        found = [c for i in items for c in i.columns if c.name == name]
+        known = self._known(qualifier, node)
+        found = [c for c in known if c.name == name]
         if len(found) == 1:
             return found[0]
         if found:
             raise AmbiguousColumn(name=name, at=at(node))
         shown = ".".join((*qualifier, name))
-        raise UndefinedColumn(name=shown, at=at(node), hint=_closest(name, (c.name for i in items for c in i.columns)))
+        raise UndefinedColumn(name=shown, at=at(node), hint=_closest(name, (c.name for c in known)))
 
     def has(self, name: str) -> bool:
         """Whether some relation has a column of this name."""
-        return any(c.name == name for i in self.items for c in i.columns)
+        return any(c.name == name for c in self.columns)
 
     def star(self, node: exp.Expr) -> Iterator[Column]:
         """The columns of ``*`` or ``alias.*``."""
         qualifier = _qualifier(node) if isinstance(node, exp.Column) else ()
-        for item in self._items(qualifier, node):
-            yield from item.columns
+        yield from self._known(qualifier, node)
 
-    def _items(self, qualifier: tuple[str, ...], node: exp.Expr) -> Iterable[Item]:
+    def _known(self, qualifier: tuple[str, ...], node: exp.Expr) -> Sequence[Column]:
+        """The columns of the relations that a qualifier means, all where there is none."""
         if not qualifier:
-            return self.items
+            return self.columns
         items = [i for i in self.items if i.answers(qualifier)]
         if items:
-            return items
+            return [c for i in items for c in i.columns]
         name = ".".join(qualifier)
         structs = {c.name for i in self.items for c in i.columns if c.type is not None and c.type.name == "STRUCT"}
         hint = "A field of a STRUCT is written column->field." if qualifier[-1] in structs else None

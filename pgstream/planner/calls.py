@@ -18,7 +18,7 @@ from pgstream.names import quote_text
 from pgstream.planner import checked, infer, json_calls
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.functions import Function
+from pgstream.planner.functions import ARRIVAL, ORDERED, Function
 from pgstream.types import Type
 
 CASTS = "No function matches the given argument types. You might need to add explicit type casts."
@@ -72,7 +72,11 @@ def _argument(function: Function, inner: Compiler, node: exp.Expr) -> Typed:
     if isinstance(node, exp.Star) and function.name == "COUNT":
         return Typed("1")
     if isinstance(node, exp.Distinct):
-        raise NotYet(what=f"{function.name}(DISTINCT …)", at=at(node))
+        if function.name != "COUNT":
+            raise NotYet(what=f"{function.name}(DISTINCT …) of a session", at=at(node))
+        values = [inner.sql(e) for e in node.expressions]
+        missing = " or ".join(f"{v} is null" for v in values)
+        return Typed(f"if({missing}, null, struct({', '.join(values)}))")
     return inner.compile(node)
 
 
@@ -86,14 +90,15 @@ def _type(call: Call) -> Type | None:
 
 
 def _aggregate(call: Call, where: str) -> Typed:
+    if call.function.name in ORDERED:
+        return _ordered(call, where)
     text = call.text()
-    if "`__partition`" in text and not call.compiler.scope.placed:
-        raise NotYet(what=f"{call.function.name} over a join or a union", at=at(call.node),
-                     detail="It keeps the order of arrival, which their rows do not have.")  # fmt: skip
+    if any(isinstance(a, exp.Distinct) for a in call.node.expressions):
+        text = f"collect_set({call.args[0].sql})"
     if where:
-        if "`__partition`" in text:
-            raise NotYet(what=f"FILTER after {call.function.name}", at=at(call.node))
         text = f"{text} FILTER (WHERE {where})"
+    if text.startswith("collect_set"):
+        return Typed(f"cast(size({text}) as bigint)", types.BIGINT)
     argument = call.args[0].type if call.args else None
     if call.function.integral and argument is not None and infer.is_integral(argument):
         return Typed(f"cast({text} as {argument.spark})", argument)
@@ -101,6 +106,21 @@ def _aggregate(call: Call, where: str) -> Typed:
         return Typed(text, types.BIGINT if infer.is_integral(argument) else infer.widest(argument, argument))
     if call.function.integral and (argument is None or argument.name == "DECIMAL"):
         return Typed(text)
+    return Typed(text, _type(call))
+
+
+def _ordered(call: Call, where: str) -> Typed:
+    """A function of values in the order of arrival; rows that have none are taken in that of their event times, and
+    those of one time by their values.
+    """
+    value = call.args[0]
+    if where and call.function.name == "ARRAY_AGG":
+        raise NotYet(what="FILTER after ARRAY_AGG", at=at(call.node))
+    if where:
+        call.args[0] = Typed(f"if({where}, {value.sql}, null)", value.type)
+    text = call.text()
+    if not call.compiler.scope.placed:
+        text = text.replace(f"struct({ARRIVAL})", f"struct(`__time`, {value.sql})").replace(ARRIVAL, "`__time`")
     return Typed(text, _type(call))
 
 

@@ -83,6 +83,10 @@ class Compiler:
         self.place = place
         self.wants: set[str] = set()
 
+    def other(self, place: str) -> Compiler:
+        """A compiler of another clause over the same rows."""
+        return Compiler(self.scope, place)
+
     def compile(self, node: exp.Expr | None) -> Typed:
         """Spark SQL of an expression. Errors carry the position of the part that is wrong."""
         if node is None:
@@ -243,7 +247,7 @@ class Compiler:
         if self.ask is None:
             raise NotYet(
                 what=f"a subquery in {self.place}", at=at(query),
-                hint="It may stand in WHERE and in a select list without GROUP BY.",
+                hint="It may stand in WHERE, in HAVING and in a select list.",
             )  # fmt: skip
         return self.ask(query, before, [(self.compile(v), at(v)) for v in values])
 

@@ -58,8 +58,10 @@ def _all(names: str, template: str, least: int, type: str | None = None, **kw: o
     return [Function(n, {ANY: template}, type, least=least, **kw) for n in names.split()]  # type: ignore[arg-type]
 
 
-_ORDER = "struct(`__partition`, `__offset`)"
-_LISTED = "collect_list(if({0} is null, null, struct(`__partition`, `__offset`, cast({0} as string) as v)))"
+ORDERED = ("LISTAGG", "ARRAY_AGG", "FIRST_VALUE", "LAST_VALUE")  # aggregates of values in the order of arrival
+ARRIVAL = "`__partition`, `__offset`"
+_ORDER = f"struct({ARRIVAL})"
+_LISTED = f"collect_list(if({{0}} is null, null, struct({ARRIVAL}, cast({{0}} as string) as v)))"
 _LISTAGG = f"if(size({_LISTED}) = 0, null, array_join(transform(array_sort({_LISTED}), e -> e.v), {{1}}))"
 _JSON = "get_json_object({0}, {1})"
 _JSON_NESTED = f"left({_JSON}, 1) in ('{{{{', '[')"
@@ -87,7 +89,7 @@ _AGGREGATES = [
     *_row("LAST_VALUE", f"max_by({{0}}, if({{0}} is null, null, {_ORDER}))", type="0", aggregate=True),
     *_row(
         "ARRAY_AGG",
-        "transform(array_sort(collect_list(struct(`__partition`, `__offset`, {0} as v))), e -> e.v)",
+        f"transform(array_sort(collect_list(struct({ARRIVAL}, {{0}} as v))), e -> e.v)",
         aggregate=True,
     ),
 ]

@@ -63,6 +63,9 @@ class Grouped(Compiler):
         self.rows = Compiler(scope, "a function of the select list")
         self.inside = Compiler(scope, "an aggregate function")
 
+    def other(self, place: str) -> Grouped:
+        return Grouped(self.scope, self.grouping, place)
+
     def compile(self, node: exp.Expr | None) -> Typed:
         if node is None or isinstance(node, (exp.Literal, exp.Null, exp.Boolean, exp.Paren)):
             return super().compile(node)
@@ -222,7 +225,8 @@ def needs_kernel(select: exp.Select, step: Step, scope: Scope, last: bool) -> bo
     Spark's takes nothing back, does not know DISTINCT or windows whose bounds are columns, and runs beside other
     operators with state only where its windows are final; so what is above one, or below one (not ``last``), is ours.
     """
-    if any(is_distinct(n) for n in select.find_all(exp.Anonymous)):
+    session = scope.window is not None and scope.window.kind == "session"
+    if not session and any(is_distinct(n) for n in select.find_all(exp.Anonymous)):
         return True
     return step.mode != "append" or (scope.window is None and (step.stateful or not last or step.bounds.known))
 
@@ -237,6 +241,11 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     check_rowtime(
         step, [*grouping.group, *(plan.Expr("", a, c.at) for c in grouping.kernel_calls for a in c.arguments)]
     )
+    for call in grouping.kernel_calls:
+        if call.function in ("first_value", "last_value") and step.mode != "append" and not scope.placed:
+            raise NotYet(
+                what=f"{call.function.upper()} of rows that may be taken back and have no order of arrival", at=call.at
+            )
     until = None if window is not None or grouping.marks or step.mode != "append" else _until(step, grouping)
     final = not early if until is not None else (
         window is not None and (window.kind == "session" or step.stateful or not early)
@@ -254,8 +263,6 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     shape = plan.Window(window.kind, window.size_ms, window.advance_ms) if window is not None else None
     made: plan.Node
     if grouping.kernel:
-        if window is not None and window.kind == "session":
-            raise NotYet(what="DISTINCT in an aggregate of a session", at=window.at)
         every = step.bounds.every_ms if until is not None else 0
         made = plan.ChangeAggregate(node, group, grouping.kernel_calls, shape, final, until, every)
     else:

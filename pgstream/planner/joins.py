@@ -6,19 +6,20 @@ prefixes. Must not know: how sources are made, GROUP BY. Start reading at ``join
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
-from pgstream.planner import plan
+from pgstream.planner import plan, using
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Bounds, Step, retracting, watermarked
+from pgstream.planner.using import Pair
 
-Pair = tuple[plan.Expr, plan.Expr]
 _ONE = "Join on left.column = right.column; put the rest into WHERE."
-_HOW = {"": "inner", "LEFT": "left", "FULL": "full"}
+_HOW = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +33,42 @@ class On:
 def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope: Scope) -> tuple[Step, Scope]:
     """The join of what is built so far with one more relation. Errors: NotYet, NotSupported, InvalidStatement."""
     how = _how(node)
-    on = _on(node, left_scope, right_scope) if node.args.get("on") else On([], [])
+    names = using.names(node, left_scope.columns, right_scope.columns)
+    shared = using.pairs(names, left_scope, right_scope)
+    if how == "right":
+        # The same with the sides exchanged; columns stay in the order of the text.
+        turned = [(two, one) for one, two in shared]
+        step, scope = _joined(node, (right, right_scope), (left, left_scope), "left", turned)
+        scope = replace(scope, items=(*scope.items[1:], scope.items[0]))
+    else:
+        step, scope = _joined(node, (left, left_scope), (right, right_scope), how, shared)
+    if not names:
+        return step, scope
+    declared = bool(left.key and right.key) and not (left.stateful or right.stateful)
+    return using.merged((step, scope), names, (left_scope, right_scope), how, declared)
+
+
+def _joined(
+    node: exp.Join, one: tuple[Step, Scope], two: tuple[Step, Scope], how: str, shared: list[Pair]
+) -> tuple[Step, Scope]:
+    """The inner, left or full join of two sides. ``shared``: the equalities of USING."""
+    (left, left_scope), (right, right_scope) = one, two
+    on = _on(node, left_scope, right_scope) if node.args.get("on") else On(shared, [])
     apart = _apart(node, left, right, on)
-    _check(node, left, right, apart)
-    # A chain is joined from the left: what is joined already keeps its prefixes, and gets none more.
-    left_alias = "" if left_scope.joined else left_scope.items[0].alias
-    right_alias = right_scope.items[0].alias
+    _check(node, left, right, apart, on)
+    left_alias, right_alias = using.prefix(left_scope), using.prefix(right_scope)
     scope = left_scope.join(right_scope, left_alias, right_alias)
-    columns = tuple(c for i in scope.items for c in i.columns)
+    columns, theirs = scope.every, {c.field for i in scope.items[len(left_scope.items) :] for c in i.columns}
     others = _others(on, scope) if on.rest else None
-    if others is not None and how != "inner" and apart is None:
-        raise NotYet(what="an outer join on other than equalities", at=others.at, hint=_ONE)
     if left.mode != "append":
+        if others is not None and how == "left" and (own := _own(on, right_scope)) is not None:
+            # What does not meet a condition on the right side alone is, for the join, not there.
+            right, others = replace(right, node=plan.Filter(right.node, own)), None
         changes = _changelogs(left, right, plan.ChangelogJoin(
             retracting(left).node, retracting(right).node, how, on.keys, left_alias, right_alias
         ), columns)  # fmt: skip
-        return _kept(changes, others), scope
+        single = how == "left" and _names_one(right, on.keys)
+        return _met(changes, how, others, theirs if single else set()), scope
     inputs = watermarked(left.node), watermarked(right.node)
     bounds = _bounds(how, left.bounds.renamed(lambda f: _prefix(left_alias, f)),
                      right.bounds.renamed(lambda f: _prefix(right_alias, f)))  # fmt: skip
@@ -61,11 +82,33 @@ def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope
     # The event time of a temporal join is the left row's.
     times = frozenset(_prefix(left_alias, t) for t in left.times) if apart is None else frozenset()
     step = Step(made, columns, joined=True, stateful=True, placed=False, times=times, bounds=bounds)
-    return (_kept(step, others) if how == "inner" else step), scope
+    return (step if how != "inner" and apart is not None else _met(step, how, others, theirs)), scope
 
 
-def _kept(step: Step, condition: plan.Expr | None) -> Step:
-    return step if condition is None else replace(step, node=plan.Filter(step.node, condition))
+def _met(step: Step, how: str, condition: plan.Expr | None, theirs: Collection[str]) -> Step:
+    """The joined rows that meet a further condition of ON. ``theirs``: the right side's fields, where a left row meets
+    one right row at most; in an outer join these are NULL where the condition is not met.
+    """
+    if condition is None:
+        return step
+    if how == "inner":
+        return replace(step, node=plan.Filter(step.node, condition))
+    if not theirs:
+        raise NotYet(what="an outer join on other than equalities", at=condition.at, hint=_ONE)
+    columns = [
+        plan.Expr(c.field, f"if({condition.sql}, {c.sql}, null)" if c.field in theirs else c.sql, condition.at)
+        for c in step.columns
+    ]
+    return replace(step, node=plan.Project(step.node, columns))
+
+
+def _own(on: On, right: Scope) -> plan.Expr | None:
+    """The further conditions of ON over the right side's rows; None where they read the left one's too."""
+    try:
+        compiler = Compiler(right, "ON")
+        return plan.Expr("on", " AND ".join(compiler.sql(c) for c in on.rest), at(on.rest[0]))
+    except PgStreamError:
+        return None
 
 
 def _others(on: On, scope: Scope) -> plan.Expr:
@@ -99,11 +142,15 @@ def _apart(node: exp.Join, left: Step, right: Step, on: On) -> int | None:
 
 def _changelogs(left: Step, right: Step, made: plan.ChangelogJoin, columns: tuple[Column, ...]) -> Step:
     """Its key is that of both sides; that of the left one alone where each of its rows meets at most one."""
-    on_right = {b.sql for _, b in made.keys}
-    single = made.how != "full" and {Column(k, k).sql for k in right.key} <= on_right
+    single = made.how != "full" and _names_one(right, made.keys)
     key = [_prefix(made.left_alias, k) for k in left.key]
     key += [] if single else [_prefix(made.right_alias, k) for k in right.key]
     return Step(made, columns, "retract", "changelog", tuple(key), joined=True, stateful=True, placed=False)
+
+
+def _names_one(right: Step, keys: list[Pair]) -> bool:
+    """Whether a join names the whole key of its right side, so that each left row meets one row at most."""
+    return {Column(k, k).sql for k in right.key} <= {b.sql for _, b in keys}
 
 
 def _prefix(alias: str, field: str) -> str:
@@ -112,24 +159,21 @@ def _prefix(alias: str, field: str) -> str:
 
 def _how(node: exp.Join) -> str:
     side, kind = str(node.args.get("side") or ""), str(node.args.get("kind") or "")
-    if node.args.get("method"):
-        raise NotYet(what=f"{node.args['method']} JOIN", at=at(node))
-    if side == "RIGHT":
-        raise NotSupported(what="RIGHT JOIN", at=at(node), hint="Exchange the two relations and use LEFT JOIN.")
-    if kind == "CROSS" or (not node.args.get("on") and not node.args.get("using") and "within" not in node.this.meta):
+    common = node.args.get("on") or node.args.get("using") or node.args.get("method")
+    if kind == "CROSS" or (not common and "within" not in node.this.meta):
         raise NotSupported(what="a join without ON", at=at(node))
-    if node.args.get("using"):
-        raise NotYet(what="JOIN … USING", at=at(node), hint="Write ON left.column = right.column.")
     if kind not in ("", "INNER", "OUTER"):
         raise NotYet(what=f"{kind} JOIN", at=at(node))
     return _HOW[side]
 
 
-def _check(node: exp.Join, left: Step, right: Step, apart: int | None) -> None:
+def _check(node: exp.Join, left: Step, right: Step, apart: int | None, on: On) -> None:
     if left.mode != "append" and right.kind != "changelog":
+        outer = "A row of the changelog without a match would have to wait for the end of the stream."
         raise NotSupported(
-            what="a join of a changelog with a stream", at=at(node), hint="Exchange the two: stream JOIN changelog."
-        )
+            what="a join of a changelog with a stream", at=at(node), detail=outer if node.args.get("side") else None,
+            hint="Exchange the two: stream [LEFT] JOIN changelog.",
+        )  # fmt: skip
     if left.mode != "append" and (left.keyless or right.keyless or not left.key or not right.key):
         raise NotYet(what="a join of changelogs without their keys", at=at(node))
     versions = right.kind == "changelog" and right.mode != "append"
@@ -143,7 +187,7 @@ def _check(node: exp.Join, left: Step, right: Step, apart: int | None) -> None:
             what="WITHIN is for a join of two streams", at=node.this.meta["within"][1],
             hint="A changelog is joined as it was at the left row's event time.",
         )  # fmt: skip
-    if not node.args.get("on"):
+    if not on.keys:
         raise InvalidStatement(what="a join needs ON", at=at(node), hint="Write ON left.column = right.column.")
 
 
@@ -155,7 +199,7 @@ def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> 
     if not right.key or wanted != given:
         listed = ", ".join(right.key) or "none"
         raise NotSupported(
-            what="a join with a changelog on other than its primary key", at=at(node.args["on"]),
+            what="a join with a changelog on other than its primary key", at=at(node.args.get("on")) or at(node),
             detail=f"Its key: {listed}.", hint="Declare its topic as a changelog with the key that is joined on.",
         )  # fmt: skip
 

@@ -5,7 +5,7 @@ they come by: a join, ``LATERAL``, ``IN``, ``EXISTS``, ``= ANY`` and scalar subq
 whose text is the client's with what it reads of the stream replaced by arguments.
 Owns: which parts of a bounded query read the stream, the text. The planner does no I/O: what only PostgreSQL knows
 is a ``Question``, and ``Unanswered`` asks for it; the planner is then run again with the answer.
-Must not know: connections, sinks. Start reading at ``join`` and ``Lookups.ask``.
+Must not know: FROM (``lookup_joins``), connections, sinks. Start reading at ``Lookup`` and ``Lookups.ask``.
 """
 
 from __future__ import annotations
@@ -20,83 +20,24 @@ from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamErro
 from pgstream.names import QName, quote_always
 from pgstream.planner import plan
 from pgstream.planner.answers import Described
-from pgstream.planner.bind import Column, Item, Scope, at, unique
+from pgstream.planner.bind import Column, at, unique
 from pgstream.planner.bounded import Bounded, Cte, Env, cte_of
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.functions import FUNCTIONS
-from pgstream.planner.outputs import only
 from pgstream.planner.slices import Range, Words
 from pgstream.planner.steps import Step
 from pgstream.sql.select import fold, mentioned
 
 ROW = '"__row"'  # what the text calls the arguments of one row of the stream
 _NAMED = (exp.Table, exp.Subquery, exp.Values, exp.Lateral, exp.CTE, exp.Unnest)
-_LOOK_UP = "Write stream [LEFT] JOIN relation ON condition, or CROSS JOIN relation."
-_HOW = {"": "inner", "LEFT": "left"}
-
-
-def join(bounded: Bounded, left: Step, left_scope: Scope, node: exp.Join, env: Env) -> tuple[Step, Scope] | None:
-    """The join of a stream with what is bounded, as it is when a row comes by; None for any other join."""
-    item: exp.Expr = node.this
-    inside = item.this if isinstance(item, exp.Lateral) else item
-    if not isinstance(inside, (exp.Table, exp.Subquery, exp.Values)) or not bounded.holds(item, env):
-        return None
-    if left.mode != "append" and bounded.is_view(item, env):
-        return None  # its changes are read
-    where = bounded.slices.relation(node.meta["start"])[0]
-    return _joined(bounded, (left, left_scope), node, env, item=item, where=where)
-
-
-def turns(bounded: Bounded, first: exp.Expr, node: exp.Join, env: Env) -> bool:
-    """Whether a FROM begins with a bounded relation that an inner join puts beside something else."""
-    if not isinstance(first, exp.Table) or not bounded.holds(first, env) or bounded.holds(node.this, env):
-        return False
-    inner = not node.args.get("side") and str(node.args.get("kind") or "") in ("", "INNER", "CROSS")
-    return inner and "within" not in node.this.meta and isinstance(node.this, (exp.Table, exp.Subquery))
-
-
-def turned(
-    bounded: Bounded, first: exp.Table, right: tuple[Step, Scope], node: exp.Join, env: Env
-) -> tuple[Step, Scope]:
-    """The same join with the stream before the bounded relation; its columns stay in the order of the text."""
-    where = bounded.slices.first(first.parts[0].meta["start"])
-    step, scope = _joined(bounded, right, node, env, item=first, where=where)
-    return step, replace(scope, items=scope.items[::-1])
-
-
-def _joined(
-    bounded: Bounded, rows: tuple[Step, Scope], node: exp.Join, env: Env, *, item: exp.Expr, where: Range
-) -> tuple[Step, Scope]:
-    """``item``: the bounded relation, which stands at ``where``."""
-    left, left_scope = rows
-    how = _how(node, item, left)
-    name = _alias(item)
-    found = Lookup(bounded, left_scope, env)
-    on = bounded.slices.relation(node.meta["start"])[1]
-    found.words.say("SELECT * FROM ")
-    found.cut(where, item if isinstance(item, exp.Lateral) else None, [item])
-    if on is not None:
-        found.words.say("WHERE ")
-        found.cut(on, node.args["on"], [item])
-    columns = found.columns()
-    left_alias = "" if left_scope.joined else left_scope.items[0].alias
-    if not columns:
-        raise NotSupported(what="a join with a relation without columns", at=at(node))
-    mine = tuple(Column(c.name, c.name, types.parse(c.type)) for c in columns)
-    scope = left_scope.join(Scope((Item(name, mine, at=at(item)),)), left_alias, name)
-    made = found.step(left.node, columns, how, left_alias, name)
-    times = frozenset(f"{left_alias}.{t}" if left_alias else t for t in left.times)
-    out = tuple(c for i in scope.items for c in i.columns)
-    bounds = left.bounds.renamed(lambda f: f"{left_alias}.{f}" if left_alias else f)
-    return Step(made, out, joined=True, stateful=left.stateful, placed=False, times=times, bounds=bounds), scope
 
 
 class Lookup:
     """One question to PostgreSQL for each row of a stream, under way."""
 
-    def __init__(self, bounded: Bounded, scope: Scope, env: Env) -> None:
-        self.bounded, self.scope, self.env = bounded, scope, env
-        self.compiler = Compiler(scope, "a lookup")
+    def __init__(self, bounded: Bounded, compiler: Compiler, env: Env) -> None:
+        self.bounded, self.scope, self.env = bounded, compiler.scope, env
+        self.compiler = compiler.other("a lookup")
         self.words = Words(bounded.slices)
         self.arguments: list[plan.Argument] = []
         self.read: dict[str, None] = {}
@@ -205,7 +146,7 @@ class Lookup:
         if isinstance(node, exp.Column):
             return True
         try:
-            return Compiler(self.scope, "a lookup").compile(node).type is not None
+            return self.compiler.other("a lookup").compile(node).type is not None
         except PgStreamError:
             return False
 
@@ -244,7 +185,7 @@ class Lookups:
     """The subqueries of one clause: each is a column of the rows that the clause reads."""
 
     bounded: Bounded
-    scope: Scope
+    compiler: Compiler
     env: Env
     taken: list[str]
     made: list[tuple[Lookup, plan.Column]] = field(default_factory=list)
@@ -257,7 +198,7 @@ class Lookups:
                 what="a subquery that reads a stream or changelog", at=position,
                 hint="Keep it as a materialized view and ask that, or write a join.",
             )  # fmt: skip
-        found = Lookup(self.bounded, self.scope, self.env)
+        found = Lookup(self.bounded, self.compiler, self.env)
         found.words.say(f"SELECT {before.format(*(found.argument(*v) for v in values))}(")
         found.cut(self.bounded.slices.inside(query), query, [query])
         found.words.say(")")
@@ -274,16 +215,24 @@ class Lookups:
         """The rows with the columns."""
         if not self.made:
             return step
-        if step.mode != "append":
-            raise NotYet(
-                what="a subquery beside the rows of a changelog", at=position,
-                detail="When a row is taken back later, it would get another answer.",
-                hint="Join the changelog with the relation's changes: FROM changelog JOIN view ON …",
-            )  # fmt: skip
+        step = self._told_by_key(step, position)
         node = step.node
         for found, column in self.made:
             node = found.step(node, [column], "inner")
         return replace(step, node=node)
+
+    @staticmethod
+    def _told_by_key(step: Step, position: int | None) -> Step:
+        """Rows that may ask: what is replaced by its key is not asked for again, as what is taken back would be."""
+        if step.mode != "retract":
+            return step
+        if not step.key:
+            raise NotSupported(
+                what="a subquery beside the rows of a changelog without a key", at=position,
+                detail="When a row is taken back later, it would get another answer.",
+                hint="Group it, or select its key.",
+            )  # fmt: skip
+        return replace(step, node=plan.Normalize(step.node, list(step.key), True), mode="upsert", stateful=True)
 
 
 def _listed(cte: Cte) -> str:
@@ -293,36 +242,3 @@ def _listed(cte: Cte) -> str:
 def _is_called(node: exp.Expr) -> bool:
     row = FUNCTIONS.get(str(node.this).upper()) if isinstance(node, exp.Anonymous) else None
     return row is not None and not row.aggregate and node.find(exp.Query) is None
-
-
-def _alias(item: exp.Expr) -> str:
-    alias = item.args.get("alias")
-    if isinstance(alias, exp.TableAlias) and alias.this is not None:
-        return fold(alias.this)
-    if isinstance(item, exp.Table):
-        return fold(item.this)
-    raise NotYet(what="a query in FROM without a name", at=at(item), hint="Give it one: (SELECT …) AS name.")
-
-
-def _how(node: exp.Join, item: exp.Expr, left: Step) -> str:
-    """inner or left. Errors: NotYet, NotSupported."""
-    side, kind = str(node.args.get("side") or ""), str(node.args.get("kind") or "")
-    if isinstance(item, exp.Table):
-        only(item, "this", "db", "catalog", "alias")
-    if left.mode != "append":
-        raise NotYet(
-            what="a join of a changelog with a bounded relation", at=at(node),
-            detail="When a row is taken back later, it would meet other rows.",
-        )  # fmt: skip
-    if side not in _HOW or "within" in item.meta or kind not in ("", "INNER", "OUTER", "CROSS"):
-        raise NotSupported(what="this join with a bounded relation", at=at(node), hint=_LOOK_UP)
-    if node.args.get("method") or node.args.get("using"):
-        raise NotYet(what="JOIN … USING" if node.args.get("using") else f"{node.args['method']} JOIN", at=at(node),
-                     hint="Write ON left.column = right.column.")  # fmt: skip
-    if (kind == "CROSS" or _is_comma(node)) == bool(node.args.get("on")):
-        raise NotSupported(what="this join with a bounded relation", at=at(node), hint=_LOOK_UP)
-    return _HOW[side]
-
-
-def _is_comma(node: exp.Join) -> bool:
-    return not node.args.get("on") and not node.args.get("side") and not node.args.get("kind")

@@ -245,7 +245,8 @@ class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
 
     ``sql`` is a query in PostgreSQL's language for database ``database``, with schema ``schema`` in its search path; it
     reads ``relation`` (names, to be shown) and the row's ``arguments`` as columns ``p1``, ``p2`` … of ``"__row"``.
-    ``columns``: what it gives, in order. Output: prefixed columns of both. Mode: append. State: none.
+    ``columns``: what it gives, in order. Output: prefixed columns of both. Mode: of the input, append, or upsert where
+    it answers with one row each time. State: none.
     Plans of before version 4 have instead ``keys``, an expression over the input and the column of view ``relation``
     that equals it.
     """
@@ -503,7 +504,7 @@ def mode(node: Node) -> str:
             return "append" if node.final else "upsert"
         case Rank():
             return "append" if node.until is not None else "retract"
-        case IntervalJoin() | TemporalJoin() | Lookup() | Windows() | Over() | Union():
+        case IntervalJoin() | TemporalJoin() | Windows() | Over() | Union():
             return "append"
         case _:
             return mode(node.input)

@@ -7,15 +7,15 @@ Must not know: Spark beyond its SQL text, the sink, sessions. Start reading at `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sqlglot import exp
 
-from pgstream.errors import InvalidStatement, NotSupported, NotYet, TypeMismatch
-from pgstream.planner import infer, joins, lookups, plan
-from pgstream.planner.bind import Item, Scope, at, check_names, renamed
-from pgstream.planner.bounded import Bounded, Cte
+from pgstream.errors import InvalidStatement, NotSupported, NotYet
+from pgstream.planner import joins, lookup_joins, plan
+from pgstream.planner.bind import Item, Scope, at, renamed
+from pgstream.planner.bounded import Bounded, Cte, Env
 from pgstream.planner.expressions import Compiler, has_aggregate
 from pgstream.planner.grouping import Grouped, aggregate, distinct_rows, group, needs_kernel
 from pgstream.planner.lookups import Lookups
@@ -23,7 +23,8 @@ from pgstream.planner.outputs import Output, hides_window, only, project, select
 from pgstream.planner.over import Overs
 from pgstream.planner.ranks import Numbering, bounded
 from pgstream.planner.relations import Relations, given, opened, windowed
-from pgstream.planner.steps import Step, retracting, wanting
+from pgstream.planner.set_operations import combined
+from pgstream.planner.steps import Step, wanting
 from pgstream.planner.unnest import is_unnest, unnest
 from pgstream.sql.select import fold
 
@@ -48,19 +49,19 @@ class Planner:
         self.relations, self.bounded, self.want, self.expires = relations, bounded, want, expires
         self.numbering = numbering
 
-    def query(self, tree: exp.Expr, env: Mapping[str, Cte], top: bool = False, last: bool = False) -> Step:
+    def query(self, tree: exp.Expr, env: Env, top: bool = False, last: bool = False) -> Step:
         """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
         env = self._ctes(tree, env)
         if isinstance(tree, exp.Subquery):
             only(tree, "this", "with_", "limit" if top else "")
             return self.query(tree.this, env, top, last)
         if isinstance(tree, exp.SetOperation):
-            return self._union(tree, env, top)
+            return self._combined(tree, env, top)
         if not isinstance(tree, exp.Select):
             raise NotYet(what=tree.key.upper(), at=at(tree))
         return self.select(tree, env, top, last)
 
-    def _ctes(self, tree: exp.Expr, env: Mapping[str, Cte]) -> Mapping[str, Cte]:
+    def _ctes(self, tree: exp.Expr, env: Env) -> Env:
         clause = tree.args.get("with_")
         if clause is None:
             return env
@@ -73,45 +74,11 @@ class Planner:
             env = {**env, fold(alias.this): Cte(cte.this, env, names)}
         return env
 
-    def _union(self, tree: exp.SetOperation, env: Mapping[str, Cte], top: bool) -> Step:
-        if not isinstance(tree, exp.Union):
-            raise NotYet(what=tree.key.upper(), at=at(tree.expression))
+    def _combined(self, tree: exp.SetOperation, env: Env, top: bool) -> Step:
         only(tree, "this", "expression", "distinct", "with_", "limit" if self.want == "result" and top else "")
-        steps = [self.query(tree.this, env), self.query(tree.expression, env)]
-        step = self._all(tree, steps)
-        if top and self.want != "result":
-            check_names(step.columns)
-            if step.keyless and self.want != "view" and not tree.args.get("distinct"):
-                raise NotYet(what="UNION ALL of changelogs as a result", at=at(tree.expression), hint="Group it.")
-        return distinct_rows(step, top, self.want) if tree.args.get("distinct") else step
+        return combined(tree, self.query(tree.this, env), self.query(tree.expression, env), top, self.want)
 
-    def _all(self, tree: exp.SetOperation, steps: list[Step]) -> Step:
-        """UNION ALL. A changelog in it comes as retractions, and has no key any more."""
-        first, second = steps
-        if len(first.columns) != len(second.columns):
-            raise InvalidStatement(
-                what="each UNION query must have the same number of columns", at=at(tree.expression)
-            )  # fmt: skip
-        if not all(s.is_plain for s in steps):
-            steps = [retracting(s) for s in steps]
-        inputs = [*(steps[0].node.inputs if isinstance(steps[0].node, plan.Union) else [steps[0].node]), steps[1].node]
-        pairs = list(zip(first.columns, second.columns, strict=True))
-        for c, other in pairs:
-            if not infer.can_match(c.type, other.type):
-                raise TypeMismatch(
-                    what=f"UNION types {c.type} and {other.type} cannot be matched", at=at(tree.expression),
-                    detail=f'They are of column "{c.name}".', hint="Write CAST(value AS type) in one of the queries.",
-                )  # fmt: skip
-        columns = tuple(replace(c, type=infer.common(c.type, other.type)) for c, other in pairs)
-        retract = any(s.mode == "retract" for s in steps)
-        changelog = any(s.kind == "changelog" for s in steps)
-        return Step(
-            plan.Union(inputs), columns, "retract" if retract else "append", "changelog" if changelog else "stream",
-            keyless=changelog, joined=any(s.joined for s in steps), stateful=any(s.stateful for s in steps),
-            placed=False,
-        )  # fmt: skip
-
-    def select(self, tree: exp.Select, env: Mapping[str, Cte], top: bool, last: bool) -> Step:
+    def select(self, tree: exp.Select, env: Env, top: bool, last: bool) -> Step:
         """One SELECT."""
         self._refuse_clauses(tree, top)
         having = tree.args.get("having")
@@ -124,9 +91,7 @@ class Planner:
         step = self._rows(tree, env, place, grouped)
         return step if distinct is None else distinct_rows(step, top, self.want)
 
-    def _rows(
-        self, tree: exp.Select, env: Mapping[str, Cte], place: tuple[bool, bool], grouped: exp.Expr | None
-    ) -> Step:
+    def _rows(self, tree: exp.Select, env: Env, place: tuple[bool, bool], grouped: exp.Expr | None) -> Step:
         """The select before DISTINCT. ``place``: whether it is the top query, and has no operator with state above."""
         top, last = place
         overs = any(n.find(exp.Window) for n in tree.expressions)
@@ -139,10 +104,10 @@ class Planner:
             step = bounded(step, scope, where.this, self.numbering)
             step = self._filter(step, scope, where.this, wants, env)
         if grouped is not None:
-            return self._grouped(tree, step, scope, wants, (top, last and not overs))
+            return self._grouped(tree, (step, scope), wants, (top, last and not overs), env)
         rows = Compiler(scope, "the select list")
         over = self._over(rows, step)
-        asked = self._lookups(rows, step, env)
+        asked = self._lookups(rows, (c.field for c in step.columns), env)
         outputs = select_list(tree, scope, rows)
         over.check_times([o.typed.sql for o in outputs])
         step = asked.over(step, at(tree.expressions[0]))
@@ -155,44 +120,58 @@ class Planner:
         compiler.over = over.add
         return over
 
-    def _grouped(self, tree: exp.Select, step: Step, scope: Scope, wants: set[str], place: tuple[bool, bool]) -> Step:
-        top, last = place
+    def _grouped(
+        self, tree: exp.Select, rows: tuple[Step, Scope], wants: set[str], place: tuple[bool, bool], env: Env
+    ) -> Step:
+        (step, scope), (top, last) = rows, place
         grouping = group(tree, scope, tree.expressions, needs_kernel(tree, step, scope, last and not self.expires))
         compiler = Grouped(scope, grouping, "the select list")
         over = self._over(compiler, Step(step.node, ()))
         over.fields.extend(grouping.fields)
+        asked = self._lookups(compiler, grouping.fields, env)
         outputs = select_list(tree, scope, compiler)
-        having = tree.args.get("having")
-        condition = None
-        if having is not None:
-            compiler.over, compiler.place = None, "HAVING"
-            condition = compiler.compile(having.this)
-        wants = wants | grouping.wants | compiler.inside.wants
-        made = aggregate(step, scope, grouping, wants, last and self.want == "view")
-        if condition is not None and having is not None:
-            made = replace(made, node=plan.Filter(made.node, plan.Expr("having", condition.sql, at(having.this))))
+        having = compiler.other("HAVING")
+        kept = self._having(tree.args.get("having"), having, grouping.fields, env)
+        wants = wants | grouping.wants | compiler.inside.wants | having.inside.wants
+        made = kept(aggregate(step, scope, grouping, wants, last and self.want == "view"))
+        made = asked.over(made, at(tree.expressions[0]))
         if last and made.mode == "upsert" and hides_window(made, outputs):
-            return self._grouped(tree, step, scope, wants, (top, False))
+            return self._grouped(tree, rows, wants, (top, False), env)
         result = self._project(over.over(made), outputs, tree, top)
         if last and made.mode == "upsert" and result.mode == "retract":
             # Without its key the result is taken back row by row, which is an operator above: the same again with that.
-            return self._grouped(tree, step, scope, wants, (top, False))
+            return self._grouped(tree, rows, wants, (top, False), env)
         return result
+
+    def _having(
+        self, clause: exp.Having | None, compiler: Grouped, fields: list[str], env: Env
+    ) -> Callable[[Step], Step]:
+        """What HAVING does with the groups."""
+        if clause is None:
+            return lambda step: step
+        asked = self._lookups(compiler, fields, env)
+        condition = plan.Expr("having", compiler.sql(clause.this), at(clause.this))
+
+        def kept(step: Step) -> Step:
+            step = asked.over(step, condition.at)
+            return replace(step, node=plan.Filter(step.node, condition))
+
+        return kept
 
     def _project(self, step: Step, outputs: list[Output], tree: exp.Select, top: bool) -> Step:
         return project(step, outputs, tree, top, self.want)
 
-    def _filter(self, step: Step, scope: Scope, condition: exp.Expr, wants: set[str], env: Mapping[str, Cte]) -> Step:
+    def _filter(self, step: Step, scope: Scope, condition: exp.Expr, wants: set[str], env: Env) -> Step:
         compiler = Compiler(scope, "WHERE")
-        asked = self._lookups(compiler, step, env)
+        asked = self._lookups(compiler, (c.field for c in step.columns), env)
         sql = compiler.sql(condition)
         wants |= compiler.wants
         step = asked.over(step, at(condition))
         return replace(step, node=plan.Filter(step.node, plan.Expr("where", sql, at(condition))))
 
-    def _lookups(self, compiler: Compiler, step: Step, env: Mapping[str, Cte]) -> Lookups:
-        """What a clause asks PostgreSQL for each row of a step."""
-        asked = Lookups(self.bounded, compiler.scope, env, [c.field for c in step.columns])
+    def _lookups(self, compiler: Compiler, fields: Iterable[str], env: Env) -> Lookups:
+        """What a clause asks PostgreSQL for each row of a step that has these fields."""
+        asked = Lookups(self.bounded, compiler, env, list(fields))
         compiler.ask = asked.ask
         return asked
 
@@ -222,7 +201,7 @@ class Planner:
 
     # FROM
 
-    def _from(self, tree: exp.Select, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
+    def _from(self, tree: exp.Select, env: Env, last: bool) -> tuple[Step, Scope]:
         joins_ = tree.args.get("joins") or []
         joined = any(not is_unnest(j) for j in joins_)
         if (turned := self._turned(tree.args["from_"].this, joins_[:1], env)) is not None:
@@ -239,32 +218,31 @@ class Planner:
             if is_unnest(join):
                 step, scope = unnest(step, scope, join)
                 continue
-            if (found := lookups.join(self.bounded, step, scope, join, env)) is not None:
+            if (found := lookup_joins.join(self.bounded, step, scope, join, env)) is not None:
                 step, scope = found
                 continue
             right, right_scope = opened(*self._relation(join.this, env))
             step, scope = joins.join(step, scope, join, right, right_scope)
         return step, scope
 
-    def _turned(self, first: exp.Expr, joins_: list[exp.Join], env: Mapping[str, Cte]) -> tuple[Step, Scope] | None:
+    def _turned(self, first: exp.Expr, joins_: list[exp.Join], env: Env) -> tuple[Step, Scope] | None:
         """A FROM that begins with a bounded relation beside a stream: the stream stands first, then."""
-        if not joins_ or is_unnest(joins_[0]) or not lookups.turns(self.bounded, first, joins_[0], env):
+        if not joins_ or is_unnest(joins_[0]) or not lookup_joins.turns(self.bounded, first, joins_[0], env):
             return None
-        assert isinstance(first, exp.Table)
         read = len(self.relations.read)
         right, right_scope = opened(*self._relation(joins_[0].this, env))
         if right.mode == "append":
-            return lookups.turned(self.bounded, first, (right, right_scope), joins_[0], env)
+            return lookup_joins.turned(self.bounded, first, (right, right_scope), joins_[0], env)
         del self.relations.read[read:]
         return None
 
-    def _relation(self, node: exp.Expr, env: Mapping[str, Cte], last: bool = False) -> tuple[Step, Scope]:
+    def _relation(self, node: exp.Expr, env: Env, last: bool = False) -> tuple[Step, Scope]:
         alias = node.args.get("alias")
         names = tuple(fold(c) for c in alias.args.get("columns") or []) if alias is not None else ()
         step, scope = self._unnamed(node, fold(alias.this) if alias is not None else "", env, last)
         return step, renamed(scope, names, at(alias)) if names else scope
 
-    def _unnamed(self, node: exp.Expr, name: str, env: Mapping[str, Cte], last: bool) -> tuple[Step, Scope]:
+    def _unnamed(self, node: exp.Expr, name: str, env: Env, last: bool) -> tuple[Step, Scope]:
         """A relation whose columns have their own names."""
         if isinstance(node, exp.Subquery):
             only(node, "this", "alias", "with_")

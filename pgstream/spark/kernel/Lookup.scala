@@ -110,6 +110,7 @@ object Lookup {
     val lookup = new Lookup(question, key.length, right, c.str("how") == "left")
     val out = Changes.pack(df, key, rows.fieldNames.toSeq).mapPartitions(lookup.joined(_))(Changes.encoder)
     val named = StructType(right.fields.zip(c.strings("names")).map { case (f, n) => f.copy(name = n) })
-    Changes.unpack(out, rows, df.columns.contains("__offset"), named).drop("__delete")
+    val told = Changes.unpack(out, rows, df.columns.contains("__offset"), named)
+    if (df.columns.contains("__delete")) told else told.drop("__delete")
   }
 }
