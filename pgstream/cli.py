@@ -80,41 +80,22 @@ def _check(config: Config, args: argparse.Namespace) -> int:
 
 
 def _repair(config: Config) -> int:
-    """What a start does to the catalogue before clients come in, without clients."""
-    import asyncio
+    from pgstream.server.stopped import repair
 
-    from pgstream.catalog.store import Catalog
-    from pgstream.embedded.postgres import open_postgres
-    from pgstream.server import organizations
-
-    async def repair(config: Config, first: bool) -> list[str]:
-        postgres = await open_postgres(config)
-        try:
-            catalog = await Catalog.open(config, postgres.url, config.data_dir, first_user=first)
-            await catalog.close()
-            return catalog.repaired
-        finally:
-            await postgres.stop()
-
-    repaired = asyncio.run(repair(config, first=True))
-    for folder in organizations.folders(config):
-        found = asyncio.run(repair(organizations.inside(config, folder), first=False))
-        name = (folder / "name").read_text().strip()
-        repaired += [f"organization {name}: {words}" for words in found]
-    for words in repaired:
+    for words in repair(config):
         print(f"repaired  {words}")
     print("ok        the catalogue and PostgreSQL agree")
     return 0
 
 
 def _organizations(config: Config, args: argparse.Namespace) -> int:
-    from pgstream.server import removal
+    from pgstream.server import stopped
 
     if args.drop is not None:
-        removal.drop(config, args.drop, cascade=args.cascade)
+        stopped.drop(config, args.drop, cascade=args.cascade)
         print(f'organization "{args.drop}" was dropped')
         return 0
-    for name, folder in removal.names(config).items():
+    for name, folder in stopped.names(config).items():
         print(f"{name}  {folder}")
     return 0
 

@@ -16,7 +16,7 @@ from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import head
 from pgstream.statements import later
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
-from pgstream.statements.applications import BeginApplication, CreateVirtualChangelog, CreateVirtualStream
+from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import (
     CreateComputePool,
@@ -142,6 +142,7 @@ from pgstream.statements.tables import CreateTable, DescribeTable, DescribeTable
 from pgstream.statements.tokens import AlterApiToken, CreateApiToken, DropApiToken, ListApiTokens
 from pgstream.statements.use import UseComputePool, UseDatabase, UseSchema, UseStore
 from pgstream.statements.users import AlterUser, DescribeUser, DropUser, ListUsers
+from pgstream.statements.virtual import CreateVirtualChangelog, CreateVirtualStream
 
 # Every statement, sorted by its words.
 STATEMENTS: tuple[type[Statement], ...] = (

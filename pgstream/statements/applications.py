@@ -1,4 +1,4 @@
-"""APPLICATION: several statements as one, and the virtual relations that only they see.
+"""APPLICATION: several statements as one.
 
 Owns: the grammar: an application is read whole, each of its statements by its own class, so a fault is found where it
 is. Running one is planned: it is refused when all is checked, and nothing is made.
@@ -19,63 +19,11 @@ from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedV
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable
-from pgstream.statements.trial import VIRTUAL, Trial, Whole
+from pgstream.statements.trial import Trial, Whole
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
+from pgstream.statements.virtual import CreateVirtualChangelog, CreateVirtualStream
 
 _HINT = "Send its statements one by one: each CREATE … AS and INSERT INTO runs as a query of its own."
-_OUTSIDE = "A virtual relation has no topic, and only the statements of its application see it."
-
-
-@dataclass(frozen=True, slots=True)
-class _CreateVirtual(Statement):
-    """A relation of an application without a topic."""
-
-    of: ClassVar[type[CreateStreamAs]]
-    columns: ClassVar = DDL_ROW
-    free: ClassVar = "outside an application it does nothing"
-
-    create: CreateStreamAs
-    at: int
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        at = c.at
-        c.expect(*cls.words)
-        create = cls.of.tail(c)
-        name = create.name
-        if len(name.parts) == 3 and name.parts[0] != VIRTUAL:
-            raise InvalidStatement(
-                what=f'a virtual relation is in database "{VIRTUAL}", not in "{name.parts[0]}"', at=name.at
-            )
-        if create.given:
-            given = next(iter(create.given.values()))
-            raise InvalidStatement(what="a virtual relation has no parameters", at=given.at, hint="It has no topic.")
-        return cls(create, at)
-
-    async def execute(self, ctx: Context) -> Result:
-        raise InvalidStatement(what=f"{self.tag} can only be used in an application", at=self.at, hint=_OUTSIDE)
-
-
-class CreateVirtualStream(_CreateVirtual):
-    """CREATE VIRTUAL STREAM virtual.public.stream_name AS select_statement [PARTITION BY column [, ...]];
-
-    In an application: a stream without a topic, which its other statements read. Elsewhere it is an error.
-    """
-
-    words: ClassVar[tuple[str, ...]] = ("CREATE", "VIRTUAL", "STREAM")
-    tag: ClassVar[str] = "CREATE VIRTUAL STREAM"
-    of: ClassVar[type[CreateStreamAs]] = CreateStreamAs
-
-
-class CreateVirtualChangelog(_CreateVirtual):
-    """CREATE VIRTUAL CHANGELOG virtual.public.changelog_name AS select_statement;
-
-    In an application: a changelog without a topic, which its other statements read. Elsewhere it is an error.
-    """
-
-    words: ClassVar[tuple[str, ...]] = ("CREATE", "VIRTUAL", "CHANGELOG")
-    tag: ClassVar[str] = "CREATE VIRTUAL CHANGELOG"
-    of: ClassVar[type[CreateStreamAs]] = CreateChangelogAs
 
 
 @dataclass(frozen=True, slots=True)

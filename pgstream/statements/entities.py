@@ -21,12 +21,13 @@ from pgstream.statements import descriptors, places, registered
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, json_text, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
+from pgstream.statements.entity import OfEntity
 from pgstream.statements.heading import expect
 from pgstream.stores.spec import Can
 
 
 @dataclass(frozen=True, slots=True)
-class CreateEntity(Statement):
+class CreateEntity(OfEntity):
     """CREATE ENTITY entity_name [IN STORE store_name] [WITH ( 'parameter' = value [, ...] )];
 
     Make a topic in a store. Kafka: 'kafka.partitions', 'kafka.replicas', and any topic configuration as
@@ -38,21 +39,14 @@ class CreateEntity(Statement):
     tag: ClassVar = "CREATE ENTITY"
     columns: ClassVar = DDL_ROW
 
-    path: QName
-    store: Name | None
     given: Options
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
+        path, store = cls.head(c)
         given = c.properties() if c.accept("WITH") else {}
         c.end()
         return cls(path, store, given)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store, entity = places.store(ctx, self.store), places.entity(self.path)
@@ -67,7 +61,7 @@ class CreateEntity(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateEntity(Statement):
+class UpdateEntity(OfEntity):
     """UPDATE ENTITY entity_name [IN STORE store_name] WITH ( 'parameter' = { value | NULL } [, ...] );
 
     Change a topic's configuration, as 'kafka.topic.<config>'; NULL goes back to the broker's default. Partitions can
@@ -79,22 +73,15 @@ class UpdateEntity(Statement):
     tag: ClassVar = "UPDATE ENTITY"
     columns: ClassVar = DDL_ROW
 
-    path: QName
-    store: Name | None
     given: Options
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
+        path, store = cls.head(c)
         c.expect("WITH")
         given = c.properties()
         c.end()
         return cls(path, store, given)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store, entity = places.store(ctx, self.store), places.entity(self.path)
@@ -118,7 +105,7 @@ class UpdateEntity(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class DropEntity(Statement):
+class DropEntity(OfEntity):
     """DROP ENTITY entity_name [IN STORE store_name];
 
     Delete the topic itself, with its records; it cannot be undone. Refused while a relation is defined on it.
@@ -127,20 +114,6 @@ class DropEntity(Statement):
     words: ClassVar = ("DROP", "ENTITY")
     tag: ClassVar = "DROP ENTITY"
     columns: ClassVar = DDL_ROW
-
-    path: QName
-    store: Name | None
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
-        c.end()
-        return cls(path, store)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store, entity = places.store(ctx, self.store), places.entity(self.path)
@@ -210,7 +183,7 @@ def _pattern(like: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeEntity(Statement):
+class DescribeEntity(OfEntity):
     """DESCRIBE ENTITY entity_path [IN STORE store_name];
 
     One row about a topic: its partitions, replicas and configuration (JSON), the Protobuf messages attached to it, the
@@ -224,20 +197,6 @@ class DescribeEntity(Statement):
         Column("Replicas", types.INTEGER), Column("Key Descriptor"), Column("Value Descriptor"), Column("Configs"),
         Column("Offsets"), Column("Records", types.BIGINT), Column("Key Schema"), Column("Value Schema"),
     )  # fmt: skip
-
-    path: QName
-    store: Name | None
-
-    @classmethod
-    def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
-        c.end()
-        return cls(path, store)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)

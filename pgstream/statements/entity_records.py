@@ -7,7 +7,7 @@ Manual: "PRINT ENTITY", "INSERT INTO ENTITY". Start reading at ``PrintEntity``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -15,15 +15,13 @@ from typing import Any, ClassVar, Self
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
 from pgstream.errors import InvalidOption, InvalidText, NoRegistry
-from pgstream.names import Name, QName
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import descriptors, places
-from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS, json_text
-from pgstream.statements.base import Column, Context, Result, Statement, TextRow
+from pgstream.statements.base import Column, Context, Result, TextRow
+from pgstream.statements.entity import SCHEMAS, OfEntity
 from pgstream.statements.entity_bytes import Shown, Text, document, encoded, plain, showing
-from pgstream.statements.heading import expect
 from pgstream.stores.spec import Can, Kind, NewRecord, Option, OptionTable, Record
 
 _SCALARS = "of a PRIMITIVE one; VARCHAR when absent."
@@ -40,18 +38,13 @@ OPTIONS = OptionTable(
                choices=("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")),
         Option("value.type", Kind.TEXT, f"Type of the value, {_SCALARS}", example="BIGINT"),
         Option("key.type", Kind.TEXT, f"Type of the key, {_SCALARS}", example="BIGINT"),
-        Option("value.subject", Kind.TEXT, "Subject of the value's schema; otherwise <topic>-value."),
-        Option("key.subject", Kind.TEXT, "Subject of the key's schema; otherwise <topic>-key."),
-        Option("value.descriptor.name", Kind.TEXT, "Descriptor of the value; otherwise the entity's.",
-               example="shop.shop.Order"),
-        Option("key.descriptor.name", Kind.TEXT, "Descriptor of the key; otherwise the entity's.",
-               example="shop.shop.OrderKey"),
+        *SCHEMAS,
     ),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class PrintEntity(Statement):
+class PrintEntity(OfEntity):
     """PRINT ENTITY entity_path [IN STORE store_name] [WITH ('from_beginning')] [LIMIT count];
 
     Show raw records as they arrive, until LIMIT, cancel, or the client goes away. It begins with records written after
@@ -64,16 +57,12 @@ class PrintEntity(Statement):
     columns: ClassVar = (Column("Key"), Column("Value"), Column("Timestamp", types.TIMESTAMP_LTZ), Column("Position"),
                          Column("Headers"))  # fmt: skip
 
-    path: QName
-    store: Name | None
     from_beginning: bool
     limit: int | None
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
+        path, store = cls.head(c)
         given = c.properties() if c.accept("WITH") else {}
         limit = c.integer() if c.accept("LIMIT") else None
         c.end()
@@ -84,9 +73,6 @@ class PrintEntity(Statement):
                 )
         from_beginning = "from_beginning" in given and given["from_beginning"].value == "true"
         return cls(path, store, from_beginning, limit)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)
@@ -128,7 +114,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class InsertIntoEntity(Statement):
+class InsertIntoEntity(OfEntity):
     """INSERT INTO ENTITY entity_name [IN STORE store_name] VALUE( { 'document' | NULL } )
     [WITH ( 'parameter' = value [, ...] )];
 
@@ -140,17 +126,13 @@ class InsertIntoEntity(Statement):
     words: ClassVar = ("INSERT", "INTO", "ENTITY")
     tag: ClassVar = "INSERT 0 1"
 
-    path: QName
-    store: Name | None
     document: str | None
     document_at: int
     given: Options
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        expect(c, *cls.words)
-        path = c.path()
-        store = places.in_store(c)
+        path, store = cls.head(c)
         c.expect("VALUE", "(")
         at = c.at
         document = None if c.accept("NULL") else c.string()
@@ -158,9 +140,6 @@ class InsertIntoEntity(Statement):
         given = c.properties() if c.accept("WITH") else {}
         c.end()
         return cls(path, store, document, at, given)
-
-    def needs(self, ctx: Context) -> Iterable[Need]:
-        return (Need("usage", "store", self.store),)
 
     async def execute(self, ctx: Context) -> Result:
         checked = OPTIONS.check(self.given)

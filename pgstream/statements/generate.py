@@ -25,6 +25,7 @@ from pgstream.statements.access import Need
 from pgstream.statements.answers import listing
 from pgstream.statements.base import Column, Context, Result, Statement
 from pgstream.statements.declared import Declared
+from pgstream.statements.entity import SCHEMAS
 from pgstream.statements.inference import Seen
 from pgstream.stores.spec import Can, Kind, Option, OptionTable, Record
 
@@ -40,18 +41,13 @@ OPTIONS = OptionTable(
         Option("store", Kind.TEXT, "Store that it lies in; the session's when absent."),
         Option("value.format", Kind.WORD, "Format of the values.", default="JSON",
                choices=("JSON", "AVRO", "PROTOBUF")),
-        Option("value.subject", Kind.TEXT, "Subject of the values' schemas; otherwise <topic>-value."),
-        Option("key.subject", Kind.TEXT, "Subject of the keys' schemas; otherwise <topic>-key."),
-        Option("value.descriptor.name", Kind.TEXT, "Descriptor of the values; otherwise the topic's.",
-               example="shop.shop.Order"),
-        Option("key.descriptor.name", Kind.TEXT, "Descriptor of the keys; otherwise the topic's.",
-               example="shop.shop.OrderKey"),
+        *SCHEMAS,
         Option("sample.records", Kind.INTEGER, f"How many records of JSON to look at, at most {MOST_RECORDS}.",
                default=str(RECORDS), minimum=1),
     ),
 )  # fmt: skip
 
-_NAMES = ("value.subject", "key.subject", "value.descriptor.name", "key.descriptor.name")
+_NAMES = tuple(o.name for o in SCHEMAS)
 
 
 @dataclass(frozen=True, slots=True)

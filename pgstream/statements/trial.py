@@ -22,9 +22,7 @@ from pgstream.statements.explained import Explained, plan_text, relation_facts
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.streams import CreateStream
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
-
-VIRTUAL = "virtual"
-"""The database that virtual relations are named in."""
+from pgstream.statements.virtual import VIRTUAL, CreateVirtual
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +106,8 @@ class Trial:
                     await self._create_as(statement)
                 case InsertInto():
                     await self._insert(statement)
-                case _:
-                    await self._virtual(getattr(statement, "create"), options)  # noqa: B009 - of two classes
+                case CreateVirtual():
+                    await self._virtual(statement.create, options)
         return Whole(tuple(self.explained), tuple(self.written))
 
     def _use(self, statement: UseDatabase | UseSchema | UseStore) -> None:
