@@ -117,9 +117,11 @@ class DropEntity(OfEntity):
 
     async def execute(self, ctx: Context) -> Result:
         store, entity = places.store(ctx, self.store), places.entity(self.path)
-        places.store_type(store).require(Can.DROP_ENTITY, self.path.at)
+        kind = places.store_type(store)
+        kind.require(Can.DROP_ENTITY, self.path.at)
         relations = ctx.catalog.snapshot.relations.values()
-        users = sorted(str(r.full) for r in relations if r.store == store.name and r.entity == entity)
+        spelled = kind.spelled(entity, store.options)
+        users = sorted(str(r.full) for r in relations if r.store == store.name and r.entity == spelled)
         if users:
             raise DependentsExist(
                 kind="entity",

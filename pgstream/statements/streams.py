@@ -112,6 +112,8 @@ class CreateStream(Statement):
         columns, key = await self._columns(ctx, d)
         d = declared.check_timestamp(d, columns)
         declared.check_value(d, columns, self.name.at)
+        if self.kind == "changelog" and d.get("key.format") is None:
+            d = d.also(key_format=d.kind.key_format)
         # A changelog's record key carries its primary key when only the format is said.
         d = declared.check_key(d, columns, key if d.get("key.format") is not None else ())
         declared.excluded(d)
@@ -126,6 +128,8 @@ class CreateStream(Statement):
         if self.elements:
             said = (ColumnRecord(e.name.text, e.type, not e.not_null) for e in self.elements)
             return tuple(replace(c, nullable=c.nullable and c.name not in key) for c in said), key
+        if d.kind.changes is not None:
+            return await self._of_table(ctx, d)
         if d.get("value.format") not in registered.FORMATS:
             raise InvalidStatement(
                 what=f"a {self.kind} needs columns",
@@ -146,6 +150,20 @@ class CreateStream(Statement):
                     hint="Name it: CREATE CHANGELOG … (PRIMARY KEY (column, …)) WITH (…).",
                 )
         return tuple(replace(c, nullable=c.nullable and c.name not in key) for c in columns), key
+
+    async def _of_table(self, ctx: Context, d: declared.Declared) -> tuple[tuple[ColumnRecord, ...], tuple[str, ...]]:
+        """The columns of a table in a store, or of its changes, and its primary key."""
+        async with places.open_store(ctx, d.store, self.name.at) as admin:
+            found = await admin.describe(d.entity)
+        columns, key = found.columns or (), tuple(k.text for k in self.primary_key) or tuple(found.primary_key)
+        if self.kind == "stream" and d.kind.changes is not None:
+            columns, key = d.kind.changes(found), ()
+        if self.kind == "changelog" and not key:
+            raise InvalidStatement(
+                what=f'a changelog needs a primary key, and entity "{found.name}" has none', at=self.name.at
+            )
+        made = (ColumnRecord(c.name, types.parse(c.type), c.nullable and c.name not in key) for c in columns)
+        return tuple(made), key
 
 
 class CreateChangelog(CreateStream):

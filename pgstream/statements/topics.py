@@ -45,7 +45,7 @@ async def settle(
             await admin.create(d.entity, options, columns, relation.primary_key)
             return True
         _check_equal(d, found)
-        if relation.kind in d.kind.makes:
+        if relation.kind != "stream":
             _check_columns(relation, found)
         return False
 
@@ -117,7 +117,8 @@ def _check_columns(relation: RelationRecord, found: EntityInfo) -> None:
         if column.name not in has:
             hint = f'Entity "{found.name}" has {", ".join(has)}.'
             raise UndefinedColumn(name=column.name, hint=hint)
-        if types.parse(has[column.name].type).name != column.type.name:
+        theirs = types.parse(has[column.name].type)
+        if theirs.name != "VARCHAR" and types.Type(theirs.name).pg != types.Type(column.type.name).pg:
             raise TypeMismatch(
                 what=f'column "{column.name}" is of type {column.type} but entity "{found.name}" has it as '
                 f"{has[column.name].type}"

@@ -1,0 +1,45 @@
+"""PostgreSQL stores: tables as entities, their changes as streams and changelogs.
+
+Owns: what the type is called, what it can do, and where its two faces are.
+Must not know: how either face works. Start reading at ``STORE``; the options are in ``options.py``, the
+connections made from them in ``client.py``, talking to a server without Spark in ``admin.py``.
+"""
+
+from __future__ import annotations
+
+from pgstream.stores.postgresql.columns import changes
+from pgstream.stores.postgresql.options import ENTITY, OPTIONS, RELATION, SOURCE
+from pgstream.stores.postgresql.values import entity_of, spelled
+from pgstream.stores.spec import Can, Full, Later, StoreType
+
+STORE = StoreType(
+    name="postgresql",
+    label="PostgreSQL",
+    aliases=("postgres",),
+    options=OPTIONS,
+    entity_options=ENTITY,
+    relation_options=RELATION,
+    source_options=SOURCE,
+    makes=frozenset(("table",)),
+    names=entity_of,
+    spelled=spelled,
+    changes=changes,
+    key_format="json",
+    reading=("postgresql.slot.name", "postgresql.publication.name", "source.max.records.per.trigger"),
+    kinds_apart=True,
+    can={
+        Can.LIST: Full(),
+        Can.DESCRIBE: Full(),
+        Can.PRINT: Full(),
+        Can.CREATE_ENTITY: Full(),
+        Can.DROP_ENTITY: Full(),
+        Can.INSERT: Full(),
+        Can.STREAM: Later("Reading the changes of a table is planned."),
+        Can.CHANGELOG: Later("Reading the changes of a table is planned."),
+        Can.TABLE: Full(),
+        Can.SINK: Later("Writing query results into tables of a store is planned."),
+        Can.BAD_RECORDS: Later("Bad records are kept in topics; name one with source.deserialization.error.log.store."),
+    },
+    admin="pgstream.stores.postgresql.admin:PostgresAdmin",
+    spark="pgstream.stores.postgresql.spark:TableChanges",
+)

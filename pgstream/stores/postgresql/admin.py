@@ -1,0 +1,204 @@
+"""A PostgreSQL store without Spark: check, list, describe, print, create, drop, insert, through psycopg.
+
+Owns: ``PostgresAdmin``. Why something failed, for a person, is ``reasons``; types are ``columns``.
+Must not know: statements, Spark. Start reading at ``PostgresAdmin``.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from pgstream.errors import DuplicateObject, InvalidOption, InvalidText, NotSupported, UndefinedEntity
+from pgstream.stores.postgresql import columns as cols
+from pgstream.stores.postgresql import reasons
+from pgstream.stores.postgresql.client import libpq
+from pgstream.stores.postgresql.values import split
+from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
+
+PATIENCE_MS = 8000
+_PAGE = 500
+
+_SCHEMAS = r"""SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'
+    AND has_schema_privilege(oid, 'usage') ORDER BY 1"""
+_TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relkind IN ('r', 'p') ORDER BY 1"""
+_TABLE = """SELECT c.oid, c.reltuples::bigint, c.relreplident::text, pg_total_relation_size(c.oid), c.relkind::text
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')"""
+_COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute
+    WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+_KEY = """SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n)
+    JOIN pg_attribute a ON a.attnum = k.attnum
+    WHERE i.indrelid = %s AND i.indisprimary AND a.attrelid = i.indrelid ORDER BY k.n"""
+_IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+
+class PostgresAdmin:
+    """One store for one statement. See ``stores.spec.Admin`` for the contract."""
+
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
+        self.name = name
+        self._options = options
+        self._database = libpq(options)["dbname"]
+        self._connection: Connection | None = None
+
+    async def check(self) -> None:
+        async with self._open("") as c:
+            await c.execute("SELECT 1")
+
+    async def list_entities(self, path: Sequence[str] = ()) -> list[EntityRow]:
+        """Schemas, and below one its tables; the store's database may stand before the schema."""
+        parts = list(path)
+        if parts and parts[0] == self._database:
+            parts = parts[1:]
+        if len(parts) > 1:
+            raise UndefinedEntity(name=".".join(path), store=self.name)
+        async with self._open(".".join(path)) as c:
+            schemas = [name for (name,) in await self._rows(c, _SCHEMAS)]
+            if not parts:
+                return [EntityRow(name, is_leaf=False) for name in schemas]
+            if parts[0] not in schemas:
+                raise UndefinedEntity(name=".".join(path), store=self.name)
+            return [EntityRow(name) for (name,) in await self._rows(c, _TABLES, parts[0])]
+
+    async def describe(self, entity: str) -> EntityInfo:
+        schema, table = split(entity, self._database)
+        async with self._open(entity) as c:
+            oid, rows, identity, size, kind = await self._table(c, entity)
+            found = await self._rows(c, _COLUMNS, oid)
+            key = [name for (name,) in await self._rows(c, _KEY, oid)]
+        configs = {
+            "columns": ", ".join(f"{n} {t}{'' if null else ' not null'}" for n, t, null in found),
+            "primary.key": ", ".join(key),
+            "replica.identity": _IDENTITIES[identity],
+            "kind": "partitioned table" if kind == "p" else "table",
+            "estimated.rows": str(max(0, rows)),
+            "bytes": str(size),
+        }
+        listed = [EntityColumn(n, cols.deltastream(t), null) for n, t, null in found]
+        return EntityInfo(f"{schema}.{table}", configs=configs, columns=listed, primary_key=key)
+
+    async def extents(self, entity: str) -> list[Extent]:
+        """How many rows PostgreSQL believes that a table has: counting them all would take its time."""
+        async with self._open(entity) as c:
+            rows = (await self._table(c, entity))[1]
+        return [Extent(0, 0, max(0, rows))]
+
+    async def create(
+        self,
+        entity: str,
+        options: Mapping[str, str],
+        columns: Sequence[EntityColumn] = (),
+        primary_key: Sequence[str] = (),
+    ) -> None:
+        said = cols.given(options["postgresql.columns"]) if "postgresql.columns" in options else list(columns)
+        key = [k.strip() for k in options.get("postgresql.primary.key", "").split(",") if k.strip()] or primary_key
+        if not said:
+            raise InvalidOption(
+                what=f'entity "{entity}" needs columns',
+                hint="Give 'postgresql.columns' = 'id BIGINT NOT NULL, name VARCHAR', or use CREATE TABLE.",
+            )
+        if missing := set(key) - {c.name for c in said}:
+            raise InvalidOption(what=f'column "{min(missing)}" of the primary key is not one of the columns')
+        async with self._open(entity) as c:
+            if await self._rows(c, _TABLE, *split(entity, self._database)):
+                raise DuplicateObject(kind="entity", name=entity)
+            await c.execute(f"CREATE TABLE {self._quoted(entity)} ({cols.ddl(said, key)})".encode())
+
+    async def update(self, entity: str, options: Mapping[str, str], unset: frozenset[str]) -> None:
+        raise NotSupported(
+            what="changing a table of a PostgreSQL store", hint="ALTER TABLE in that PostgreSQL does it."
+        )
+
+    async def drop(self, entity: str) -> None:
+        async with self._open(entity) as c:
+            await self._table(c, entity)
+            await c.execute(f"DROP TABLE {self._quoted(entity)}".encode())
+
+    async def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
+        """The rows that a table has, each as a JSON object; its changes are a stream's to tell."""
+        info = await self.describe(entity)
+        key = sql.SQL(", ").join(sql.SQL("{}, t.{}").format(k, sql.Identifier(k)) for k in info.primary_key)
+        keyed = sql.SQL("json_build_object({})::text").format(key) if info.primary_key else sql.SQL("NULL::text")
+        text = sql.SQL("SELECT {}, row_to_json(t)::text, t.ctid::text FROM {} t").format(
+            keyed, sql.Identifier(*split(entity, self._database))
+        )
+        async with self._open(entity, patience=False) as c, c.cursor("rows") as cursor:
+            await cursor.execute(text)
+            while found := await cursor.fetchmany(_PAGE):
+                for k, value, place in found:
+                    yield Record(k.encode() if k is not None else None, value.encode(), None, place)
+
+    async def insert(self, entity: str, record: NewRecord) -> None:
+        info = await self.describe(entity)
+        row = json.loads(record.value) if record.value is not None else None
+        if not isinstance(row, dict):
+            raise InvalidText(type="json", detail="A row is an object of columns and values.")
+        known = {c.name for c in info.columns or ()}
+        if unknown := row.keys() - known:
+            raise InvalidOption(what=f'column "{min(unknown)}" does not exist in entity "{entity}"')
+        table = sql.Identifier(*split(entity, self._database))
+        names = sql.SQL(", ").join(map(sql.Identifier, row))
+        text = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM json_populate_record(NULL::{0}, %s::json)").format(
+            table, names
+        )
+        async with self._open(entity) as c:
+            if not row:
+                await c.execute(sql.SQL("INSERT INTO {} DEFAULT VALUES").format(table))
+            else:
+                await c.execute(text, [record.value.decode() if record.value is not None else ""])
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _table(self, c: Connection, entity: str) -> tuple[Any, ...]:
+        found = await self._rows(c, _TABLE, *split(entity, self._database))
+        if not found:
+            raise UndefinedEntity(name=entity, store=self.name)
+        return found[0]
+
+    async def _rows(self, c: Connection, text: str, *given: Any) -> list[tuple[Any, ...]]:
+        return await (await c.execute(text.encode(), given or None)).fetchall()
+
+    def _quoted(self, entity: str) -> str:
+        return ".".join(map(cols.quote_pg, split(entity, self._database)))
+
+    @asynccontextmanager
+    async def _open(self, entity: str, patience: bool = True) -> AsyncIterator[Connection]:
+        """The connection, in a transaction whose statements answer in time; errors are ours."""
+        try:
+            if self._connection is None:
+                self._connection = await self._connect()
+            async with self._connection.transaction():
+                if patience:
+                    await self._connection.execute(f"SET LOCAL statement_timeout = {PATIENCE_MS}".encode())
+                yield self._connection
+        except psycopg.Error as e:
+            raise reasons.translate(e, self.name, entity) from None
+
+    async def _connect(self) -> Connection:
+        ca, settings = self._options.get("tls.ca_cert_file"), libpq(self._options)
+        if settings["sslmode"] in ("disable", "require"):
+            return await _connected(settings)
+        if ca is None:
+            return await _connected({**settings, "sslrootcert": "system"})
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(ca)
+            file.flush()
+            return await _connected({**settings, "sslrootcert": file.name})
+
+
+async def _connected(settings: Mapping[str, str]) -> Connection:
+    return await psycopg.AsyncConnection.connect(make_conninfo(**settings), autocommit=True)

@@ -1,0 +1,95 @@
+"""The options of PostgreSQL stores, tables, relations and sources: the only description of them.
+
+Owns: names, kinds, defaults, choices and sentences. Validation, DESCRIBE, docs and ``options.yaml`` read these rows.
+Must not know: what a client library calls a setting; ``client.py`` translates. Start reading at ``OPTIONS``.
+"""
+
+from __future__ import annotations
+
+from pgstream.stores import reading
+from pgstream.stores.postgresql.values import slot, uri
+from pgstream.stores.spec import Kind, Option, OptionTable
+
+_MUTUAL = "Mutual TLS with a PostgreSQL store is planned."
+
+OPTIONS = OptionTable(
+    "a PostgreSQL store",
+    (
+        Option(
+            "uris", Kind.TEXT, "The server and its database; the port is 5432 when absent.", required=True,
+            example="postgresql://db1:5432/shop", shape=uri,
+        ),
+        Option("postgres.username", Kind.TEXT, "User name.", required=True, aliases=("postgresql.username",),
+               example="pgstream"),
+        Option("postgres.password", Kind.SECRET, "Password.", required=True, aliases=("postgresql.password",),
+               example="…"),
+        Option("tls.disabled", Kind.BOOLEAN, "TRUE connects without TLS.", default="false"),
+        Option("tls.verify_server_hostname", Kind.BOOLEAN, "FALSE accepts a certificate of another host name.",
+               default="true"),
+        Option("tls.ca_cert_file", Kind.FILE, "Certificate authority to trust, as PEM text; otherwise the system's."),
+        Option("tls.client.cert_file", Kind.FILE, "Client certificate.", later=_MUTUAL),
+        Option("tls.client.key_file", Kind.FILE, "Key of the client certificate.", later=_MUTUAL),
+        Option("properties.file", Kind.FILE, "YAML file of parameters; those of the statement win."),
+        Option("access_region", Kind.TEXT, "Accepted for older scripts; this server connects from where it runs.",
+               aliases=("access.region", "availability_zone")),
+    ),
+)  # fmt: skip
+
+ENTITY = OptionTable(
+    "a PostgreSQL entity",
+    (
+        Option("postgresql.columns", Kind.TEXT, "Columns of the table, with DeltaStream's types.",
+               example="id BIGINT NOT NULL, name VARCHAR"),
+        Option("postgresql.primary.key", Kind.TEXT, "Comma-separated columns of the primary key.", example="id"),
+    ),
+)  # fmt: skip
+
+_READING = (
+    Option(
+        "starting.position",
+        Kind.WORD,
+        "EARLIEST reads the rows that the table has, then its changes; LATEST only what changes from now on.",
+        choices=("EARLIEST", "LATEST"),
+    ),
+    Option(
+        "postgresql.slot.name",
+        Kind.TEXT,
+        "Replication slot. One that exists is used, from its position on and without the rows that the table has, and "
+        "is kept; otherwise it is made, and dropped with the query. When absent the query has a slot of its own.",
+        example="shop_users",
+        shape=slot,
+    ),
+    Option(
+        "postgresql.publication.name",
+        Kind.TEXT,
+        "Publication that has the table; made when it does not exist. Otherwise one of the slot's name.",
+        example="shop",
+    ),
+    reading.MAX_RECORDS,
+)
+_FORMAT = Option("value.format", Kind.WORD, "Format of the changes.", choices=("JSON",), default="json")
+
+RELATION = OptionTable(
+    "a relation in a PostgreSQL store",
+    (
+        Option("store", Kind.TEXT, "Store of the table; otherwise the session's."),
+        Option("postgresql.db.name", Kind.TEXT, "Database of the table, which is the store's."),
+        Option("postgresql.schema.name", Kind.TEXT, "Schema of the table; public when absent."),
+        Option("postgresql.table.name", Kind.TEXT, "Table; otherwise the relation's name in lower case."),
+        Option("postgresql.cdc.table.list", Kind.TEXT, "Several tables at once.",
+               later="One stream over several tables is planned; declare a stream for each."),
+        _FORMAT,
+        reading.TIMESTAMP,
+        *_READING,
+        *reading.BAD_RECORDS,
+    ),
+)  # fmt: skip
+
+SOURCE = OptionTable(
+    "a source in a PostgreSQL store",
+    (
+        *_READING,
+        *(o for o in reading.SOURCE if o is not reading.TIMESTAMP_FORMAT),
+        Option("value.format", Kind.WORD, "Format of the changes.", choices=("JSON",)),
+    ),
+)

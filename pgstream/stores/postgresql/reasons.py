@@ -1,0 +1,71 @@
+"""Why a PostgreSQL store did not do what it was asked, for a person: psycopg's errors as our conditions.
+
+Owns: ``translate``. Must not know: what was asked. Start reading at ``translate``.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from pgstream.errors import (
+    DependentsExist,
+    DuplicateObject,
+    InsufficientPrivilege,
+    InvalidOption,
+    PgStreamError,
+    StoreUnreachable,
+    UndefinedEntity,
+)
+
+_HINTS = {
+    "28P01": "Check 'postgres.username' and 'postgres.password'.",
+    "28000": "Check 'postgres.username', 'tls.disabled', and the server's pg_hba.conf.",
+    "3D000": "Check the database in 'uris'.",
+}
+
+
+def translate(e: psycopg.Error, store: str, entity: str) -> PgStreamError:
+    """The condition of ours that says what went wrong."""
+    code = e.sqlstate or ""
+    if code[:2] in ("", "08", "28", "3D", "53", "57", "55") or isinstance(e, psycopg.OperationalError):
+        return StoreUnreachable(name=store, why=_why(e), hint=_hint(code, str(e)))
+    told = e.diag.message_primary or _why(e)
+    match code:
+        case "42501":
+            return InsufficientPrivilege(kind="entity", name=entity, detail=f"{_sentence(told)}.")
+        case "42P01" | "3F000":
+            return UndefinedEntity(name=entity, store=store, detail=f"{_sentence(told)}.")
+        case "42P07":
+            return DuplicateObject(kind="entity", name=entity)
+        case "2BP01":
+            return DependentsExist(kind="entity", name=entity, users=[], detail=e.diag.message_detail)
+    return InvalidOption(what=told, detail=e.diag.message_detail)
+
+
+def _why(e: psycopg.Error) -> str:
+    """The last thing that libpq says, without the address before it."""
+    lines = [line.strip() for line in str(e).strip().splitlines() if line.strip()]
+    text = (e.diag.message_primary or (lines[0] if lines else "the connection was lost")).removeprefix(
+        "connection failed: "
+    )
+    for mark in ("FATAL:  ", "ERROR:  "):
+        text = text.rsplit(mark, 1)[-1]
+    return text
+
+
+def _hint(code: str, text: str) -> str | None:
+    for known, hint in _HINTS.items():
+        if code == known:
+            return hint
+    # libpq gives no code for what fails while it connects.
+    if "authentication failed" in text:
+        return _HINTS["28P01"]
+    if "pg_hba.conf" in text or "SSL" in text or "certificate" in text:
+        return _HINTS["28000"]
+    if "does not exist" in text:
+        return _HINTS["3D000"]
+    return None
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
