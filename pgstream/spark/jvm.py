@@ -70,7 +70,7 @@ def class_path(settings: Settings) -> list[str]:
     return [str(kernel), str(SPARK_HOME / "jars" / "*"), *settings.jars]
 
 
-def launch(settings: Settings, folder: Path, classes: Sequence[str]) -> subprocess.Popen[bytes]:
+def launch(settings: Settings, folder: Path, classes: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the JVM and tell PySpark where its gateway is. ``folder`` is the worker's own, for temporary files;
     ``classes``: the flags of the class archive, to use it or to make it.
     """

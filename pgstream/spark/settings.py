@@ -13,9 +13,8 @@ import msgspec
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """``java``: the executable. ``jars``: connector jars; ``msk_jar``: one that only MSK needs.
-
-    ``memory_mb``: heap of the Spark driver.
+    """``java``: the executable. ``jars``: connector jars; ``msk_jar``: one that only MSK needs. ``memory_mb``: heap of
+    the Spark driver.
 
     ``spark``: Spark settings of the pool's own, which win over ours.
     ``checkpoints``: folder or URL that the server builds checkpoint paths under; unused for interactive queries.
@@ -23,7 +22,6 @@ class Settings(msgspec.Struct, frozen=True):
 
     java: str = "java"
     jars: list[str] = []
-    msk_jar: str = ""
     master: str = "local[*]"
     memory_mb: int = 1024
     cache_dir: str = ""
@@ -32,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True):
     trigger_ms: int = 100
     spark: dict[str, str] = {}
     log_level: str = "info"
+    msk_jar: str = ""
 
     @property
     def cache(self) -> Path:
