@@ -56,8 +56,10 @@ def spark(folder: Path) -> tuple[SparkSession, Any]:
     if found != SPARK_AVRO.sha256:
         raise SystemExit(f"{SPARK_AVRO.coordinates} has SHA-256 {found}")
     jars = [*fetch(c), avro_jar.file]
-    settings = Settings(str(find_java(c)), [str(j) for j in jars], "local[1]", 3000, str(c.cache))
-    process = jvm.launch(settings, folder)
+    settings = Settings(
+        str(find_java(c)), [str(j) for j in jars], master="local[1]", memory_mb=3000, cache_dir=str(c.cache)
+    )
+    process = jvm.launch(settings, folder, ())
     return open_session(settings, folder), process
 
 

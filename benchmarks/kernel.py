@@ -81,8 +81,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         c = configured({}, os.environ)
-        settings = Settings(str(find_java(c)), [str(j) for j in fetch(c)], "local[1]", 3000, str(c.cache))
-        self.process = jvm.launch(settings, self.folder)
+        settings = Settings(
+            str(find_java(c)), [str(j) for j in fetch(c)], master="local[1]", memory_mb=3000, cache_dir=str(c.cache)
+        )
+        self.process = jvm.launch(settings, self.folder, ())
         self.cpu = psutil.Process(self.process.pid)
         self.spark: SparkSession = open_session(settings, self.folder)
         self.spark.conf.set("spark.sql.shuffle.partitions", "1")

@@ -19,6 +19,7 @@ from pgstream.planner import plan, sets
 from pgstream.planner.aggregates import is_distinct, kernel_call
 from pgstream.planner.bind import Column, Scope, at, check_names, unique
 from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
+from pgstream.planner.functions import ORDERED
 from pgstream.planner.plan import WINDOW_BOUNDS
 from pgstream.planner.steps import Bounds, Step, check_rowtime, retracting, wanting, watermarked
 from pgstream.sql.select import fold
@@ -241,11 +242,7 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     check_rowtime(
         step, [*grouping.group, *(plan.Expr("", a, c.at) for c in grouping.kernel_calls for a in c.arguments)]
     )
-    for call in grouping.kernel_calls:
-        if call.function in ("first_value", "last_value") and step.mode != "append" and not scope.placed:
-            raise NotYet(
-                what=f"{call.function.upper()} of rows that may be taken back and have no order of arrival", at=call.at
-            )
+    by_time = not scope.placed and _keeps_order(step, grouping.kernel_calls)
     until = None if window is not None or grouping.marks or step.mode != "append" else _until(step, grouping)
     final = not early if until is not None else (
         window is not None and (window.kind == "session" or step.stateful or not early)
@@ -264,7 +261,7 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     made: plan.Node
     if grouping.kernel:
         every = step.bounds.every_ms if until is not None else 0
-        made = plan.ChangeAggregate(node, group, grouping.kernel_calls, shape, final, until, every)
+        made = plan.ChangeAggregate(node, group, grouping.kernel_calls, shape, final, until, every, by_time)
     else:
         made = plan.Aggregate(node, group, grouping.calls, shape, final)
     names = {e.sql: e.name for e in reversed(group)}
@@ -272,6 +269,16 @@ def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], ear
     bounds = Bounds.of(window) if window is not None else grouped
     mode = "append" if final else "upsert"
     return Step(made, (), mode, "changelog", grouping.key, stateful=True, placed=False, bounds=bounds)
+
+
+def _keeps_order(step: Step, calls: Sequence[plan.Call]) -> bool:
+    """Whether some call takes values in the order of arrival, of rows that have none."""
+    ordered = [c for c in calls if c.function.upper() in ORDERED]
+    for call in ordered:
+        if step.mode != "append" and call.function in ("first_value", "last_value"):
+            what = f"{call.function.upper()} of rows that may be taken back and have no order of arrival"
+            raise NotYet(what=what, at=call.at)
+    return bool(ordered) and step.mode == "append"
 
 
 def _until(step: Step, grouping: Grouping) -> str | None:

@@ -183,7 +183,8 @@ class ChangeAggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="chan
     Output as of ``Aggregate``, told only when it differs from what was told. Mode: upsert by group.
     ``window`` and ``final`` as there; the window's bounds are then part of the group.
     ``until``: the end of the window that the group is of (timestamp_ntz over the input), where its bounds are columns;
-    ``every_ms``: how far apart such windows begin, 0 where that is not known.
+    ``every_ms``: how far apart such windows begin, 0 where that is not known. ``by_time``: functions of values in the
+    order of arrival take that of the event times, since the rows, which only come, have no other.
     State: the sums of each group, and for DISTINCT, MIN, MAX and functions of all values each value with its count.
     """
 
@@ -194,6 +195,7 @@ class ChangeAggregate(msgspec.Struct, frozen=True, omit_defaults=True, tag="chan
     final: bool = False
     until: str | None = None
     every_ms: int = 0
+    by_time: bool = False
 
 
 class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interval_join"):

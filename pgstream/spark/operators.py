@@ -32,8 +32,6 @@ from pgstream.spark.jdbc import jdbc
 from pgstream.spark.step import HIDDEN, KEYS, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
 
-ORDERED = ("listagg", "array_agg", "first_value", "last_value")
-
 
 class Operators:
     """``mode``: Spark's output mode; ``ttl_ms``: how long state is kept, 0 for ever; ``late`` counts late rows."""
@@ -80,8 +78,7 @@ class Operators:
             end = Expr("__until", node.until)
             df = attempt(lambda: rows.select(*group, named(end), *map(named, every), *hidden), step.df, [end])
             df = self.on_time(step, df, node.every_ms, "__until")
-        if step.mode == "append" and "__offset" not in step.hidden and any(c.function in ORDERED for c in node.calls):
-            # Without an order of arrival that of the event times counts.
+        if node.by_time:
             df = df.withColumn("__partition", fn.lit(0)).withColumn("__offset", fn.unix_micros("__time"))
         made = self.operate(
             "ChangeAggregate", df, group=[*names, *(["__until"] if node.until is not None else [])],

@@ -26,10 +26,16 @@ def opened(folder: Path) -> Iterator[SparkSession]:
     config = load({}, os.environ)
     jars = [str(j) for j in fetch(config)]
     settings = Settings(
-        str(find_java(config)), jars, "local[2]", 768, str(config.cache), fast_start=True, log_level="error"
+        str(find_java(config)),
+        jars,
+        master="local[2]",
+        memory_mb=768,
+        cache_dir=str(config.cache),
+        fast_start=True,
+        log_level="error",
     )
     folder.mkdir()
-    process = jvm.launch(settings, folder)
+    process = jvm.launch(settings, folder, ())
     session = open_session(settings, folder)
     for private in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         del os.environ[private]  # other tests start workers of their own

@@ -92,6 +92,7 @@ final class OrderedBag(function: String, t: DataType, s: () => MapState[Array[By
   private val pack = UnsafeProjection.create(
     Seq(BoundReference(0, IntegerType, nullable = false), BoundReference(1, LongType, nullable = false), BoundReference(2, t, nullable = true)))
   private val skipsNull = function != "array_agg"
+  private lazy val order = Accumulator.ordering(t)
 
   override protected def value(row: InternalRow, c: Change): Array[Byte] =
     if (skipsNull && row.isNullAt(at)) null
@@ -100,7 +101,11 @@ final class OrderedBag(function: String, t: DataType, s: () => MapState[Array[By
 
   override def result: Any = {
     val rows = state().iterator().filter(_._2 > 0).flatMap { case (v, n) => Iterator.fill(n.toInt)(Changes.row(v, 3)) }.toArray
-    val sorted = rows.sortBy(r => (r.getInt(0), r.getLong(1)))
+    // Of one place are elements of one row, and rows that have no place.
+    val sorted = rows.sortWith { (a, b) =>
+      val c = if (a.getInt(0) != b.getInt(0)) Integer.compare(a.getInt(0), b.getInt(0)) else java.lang.Long.compare(a.getLong(1), b.getLong(1))
+      if (c != 0) c < 0 else !b.isNullAt(2) && (a.isNullAt(2) || order.lt(a.get(2, t), b.get(2, t)))
+    }
     def item(r: UnsafeRow): Any = if (r.isNullAt(2)) null else r.get(2, t)
     function match {
       case "array_agg" => if (sorted.isEmpty) null else new GenericArrayData(sorted.map(item))

@@ -10,16 +10,18 @@ import random
 
 from tests.stream.differential.expressions import E, Expressions
 
-ORDER = "__partition, __offset"
+PLACE = "__partition, __offset"
 
 
-def aggregate(r: random.Random, rows: Expressions, ordered: bool, distinct: bool = True, order: str = ORDER) -> E:
-    """A call of an aggregate over rows. ``ordered``: they have a place, by which PostgreSQL puts them in ``order``."""
+def aggregate(r: random.Random, rows: Expressions, order: str = "", distinct: bool = True, nested: bool = False) -> E:
+    """A call of an aggregate over rows. ``order``: what PostgreSQL puts them in where order matters, none if they have
+    none; in that of their times, equal ones stand by their values. ``nested``: the result may be looked into.
+    """
     types = {c.type for c in rows.columns}
     choices = ["count(*)", "count", "count", "extreme", "extreme"]
     choices += ["sum", "sum", "avg"] * ("int" in types) + ["dec"] * ("dec" in types) + ["dbl", "var"] * ("dbl" in types)
     choices += ["big"] * ("big" in types)
-    choices += ["distinct", "distinct"] * distinct + ["list", "first", "array"] * ordered
+    choices += ["distinct", "distinct"] * distinct + ["list", "first", "array"] * bool(order)
     where, where_pg = "", ""
     choice = r.choice(choices)
     if choice not in ("list", "first", "array") and r.random() < 0.2:
@@ -28,6 +30,10 @@ def aggregate(r: random.Random, rows: Expressions, ordered: bool, distinct: bool
 
     def call(word: str, e: E, type_: str, pg: str = "{}") -> E:
         return E(f"{word}({e.ours}){where}", pg.format(f"{word}({e.pg}){where_pg}"), type_)
+
+    def by(e: E) -> list[str]:
+        text = ' COLLATE "C"' if e.type == "str" else ""
+        return order.split(", ") if PLACE in order else [order, f"({e.pg}){text}"]
 
     match choice:
         case "count(*)":
@@ -61,16 +67,15 @@ def aggregate(r: random.Random, rows: Expressions, ordered: bool, distinct: bool
             return E(f"COUNT(DISTINCT {e.ours}){where}", f"count(DISTINCT {e.pg}){where_pg}", "int")
         case "list":
             e, s = rows.of("str"), r.choice(["|", ", "])
-            return E(f"LISTAGG({e.ours}, '{s}')", f"string_agg({e.pg}, '{s}' ORDER BY {order})", "str")
+            return E(f"LISTAGG({e.ours}, '{s}')", f"string_agg({e.pg}, '{s}' ORDER BY {', '.join(by(e))})", "str")
         case "first":
             e, (word, way) = rows.any(2), r.choice([("FIRST_VALUE", "ASC"), ("LAST_VALUE", "DESC")])
-            by = "ORDER BY " + ", ".join(f"{place} {way}" for place in order.split(", "))
-            return E(f"{word}({e.ours})", f"(array_agg({e.pg} {by}) FILTER (WHERE {e.pg} IS NOT NULL))[1]", e.type)
+            way = "ORDER BY " + ", ".join(f"{place} {way}" for place in by(e))
+            return E(f"{word}({e.ours})", f"(array_agg({e.pg} {way}) FILTER (WHERE {e.pg} IS NOT NULL))[1]", e.type)
         case _:
             e = rows.of("int")
-            array = E(f"ARRAY_AGG({e.ours})", f"array_agg({e.pg} ORDER BY {order})", "ints")
-            return (
-                array
-                if order != ORDER
-                else r.choice([array, E(f"CARDINALITY({array.ours})", f"cardinality({array.pg})", "int")])
-            )
+            first = [] if PLACE in order else [f"({e.pg}) IS NOT NULL"]
+            places = ", ".join([*by(e)[:1], *first, *by(e)[1:]])
+            array = E(f"ARRAY_AGG({e.ours})", f"array_agg({e.pg} ORDER BY {places})", "ints")
+            size = E(f"CARDINALITY({array.ours})", f"cardinality({array.pg})", "int")
+            return r.choice([array, size]) if nested else array

@@ -33,6 +33,14 @@ class Joins(Windows):
     def on(self, x: Column, y: Column) -> str:
         return f"{x.ours} = {y.ours}" if self.chance(0.7) else f"{y.ours} = {x.ours}"
 
+    def condition(self, pairs: list[tuple[Column, Column]], how: str) -> tuple[str, tuple[Column, ...]]:
+        """ON or USING, and the columns that USING makes. The left side is one relation."""
+        if not all(x.name == y.name for x, y in pairs) or self.chance(0.6):
+            return f"ON {' AND '.join(self.on(x, y) for x, y in pairs)}", ()
+        side = {"RIGHT ": "{1}", "FULL ": "coalesce({0}, {1})"}.get(how, "{0}")
+        merged = tuple(Column(x.name, x.type, x.name, side.format(x.pg, y.pg)) for x, y in dict.fromkeys(pairs))
+        return f"USING ({', '.join(c.name for c in merged)})", merged
+
     def bare(self, rows: str) -> Rows:
         """A stream without operators that keep state."""
         if self.chance(0.35):
@@ -45,7 +53,7 @@ class Joins(Windows):
         A relation's last row may meet itself where both sides read it; one that meets nothing comes out never. Of a
         FULL JOIN it comes out at once when its key is NULL, which that of a bare relation is not.
         """
-        how, apart = self.r.choice(["", "INNER ", "LEFT ", "FULL "]), self.r.choice([1, 3, 10])
+        how, apart = self.r.choice(["", "INNER ", "LEFT ", "FULL ", "RIGHT "]), self.r.choice([1, 3, 10])
         inner = how in ("", "INNER ")
         while True:
             name = "early" if inner and not waits else "ok"
@@ -55,10 +63,11 @@ class Joins(Windows):
                 break
         x, y = self.pair(a, b)
         near = f"abs({a.time} - {b.time}) <= {apart * 1000}"
+        on, merged = self.condition([(x, y)], how)
         return Rows(
-            f"{a.ours} {how}JOIN {b.ours} WITHIN {apart} SECONDS ON {self.on(x, y)}",
+            f"{a.ours} {how}JOIN {b.ours} WITHIN {apart} SECONDS {on}",
             f"{a.pg} {how}JOIN {b.pg} ON {x.pg} = {y.pg} AND {near}",
-            a.columns + b.columns,
+            a.columns + b.columns + merged,
             time=f"greatest({a.time}, {b.time})",
         )
 
@@ -96,27 +105,37 @@ class Joins(Windows):
             c = Expressions(self.r, inner, 2).condition()
             ours, passes = f"(SELECT {', '.join(shown)} FROM {name} l WHERE {c.ours}) {alias}", f" AND {c.pg}"
             kinds = {c: kinds[c] for c in shown}
+        mine = tuple(Column(c, k, f"{alias}.{c}", f"{alias}.{c}") for c, k in kinds.items())
+        on, on_pg = " AND ".join(self.on(key, right) for key, right in pairs), "true"
+        if self.chance(0.25):
+            more = Expressions(self.r, left.columns + mine, 1).condition()
+            on, on_pg = f"{on} AND ({more.ours})", more.pg
         return Rows(
-            f"{left.ours} {how}JOIN {ours} ON {' AND '.join(self.on(key, right) for key, right in pairs)}",
-            f"{left.pg} {how}JOIN LATERAL (SELECT * FROM ({version}) l WHERE NOT __delete{passes}) {alias} ON true",
-            left.columns + tuple(Column(c, k, f"{alias}.{c}", f"{alias}.{c}") for c, k in kinds.items()),
+            f"{left.ours} {how}JOIN {ours} ON {on}",
+            f"{left.pg} {how}JOIN LATERAL (SELECT * FROM ({version}) l WHERE NOT __delete{passes}) {alias} ON {on_pg}",
+            left.columns + mine,
             time=left.time,
         )
 
     def changelogs(self) -> Rows:
         """Two or three changelogs, what they hold now; among them results of others."""
-        a = self.keyed_side()
-        for _ in range(self.r.choice([1, 1, 1, 2])):
+        a, joins = self.keyed_side(), self.r.choice([1, 1, 1, 2])
+        for _ in range(joins):
             b = self.keyed_side()
             if not any(x.type == y.type and x.type in ("str", "int") for x in a.columns for y in b.columns):
                 continue
             pairs = list(dict.fromkeys(self.pair(a, b) for _ in range(self.r.choice([1, 1, 1, 2]))))
-            how = self.r.choice(["", "LEFT ", "FULL "])
-            single = how != "FULL " and {c.pg for c in b.key} <= {y.pg for _, y in pairs}
+            how = self.r.choice(["", "LEFT ", "FULL ", "RIGHT "])
+            single = how in ("", "LEFT ") and {c.pg for c in b.key} <= {y.pg for _, y in pairs}
+            one = joins == 1 and " JOIN " not in a.ours
+            on, merged = self.condition(pairs, how) if one else (f"ON {' AND '.join(self.on(*p) for p in pairs)}", ())
+            on_pg = " AND ".join(f"{x.pg} = {y.pg}" for x, y in pairs)
+            if how in ("", "LEFT ") and not merged and self.chance(0.2):
+                more = Expressions(self.r, b.columns if not single else a.columns + b.columns, 1).condition()
+                on, on_pg = f"{on} AND ({more.ours})", f"{on_pg} AND ({more.pg})"
             a = Rows(
-                f"{a.ours} {how}JOIN {b.ours} ON {' AND '.join(self.on(x, y) for x, y in pairs)}",
-                f"{a.pg} {how}JOIN {b.pg} ON {' AND '.join(f'{x.pg} = {y.pg}' for x, y in pairs)}",
-                a.columns + b.columns, "changelog", a.key + (() if single else b.key),
+                f"{a.ours} {how}JOIN {b.ours} {on}", f"{a.pg} {how}JOIN {b.pg} ON {on_pg}",
+                a.columns + b.columns + merged, "changelog", a.key + (() if single else b.key),
             )  # fmt: skip
         return a
 

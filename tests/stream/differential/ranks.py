@@ -120,7 +120,8 @@ class Ranks(Joins):
             if self.chance(0.25):
                 calls.append(self.ranking(rows, e, f" OVER ({part}ORDER BY rowtime())", base, here=here, same=same))
                 continue
-            a = aggregate(self.r, e, rows.placed and bounded, distinct=bounded, order="__time, __partition, __offset")
+            known = "__time, __partition, __offset" if rows.placed and bounded else ""
+            a = aggregate(self.r, e, known, distinct=bounded)
             over = f" OVER ({part}ORDER BY rowtime(){frame})"
             near_pg = near.format(a=alias, h=here)
             calls.append(E(a.ours + over, f"(SELECT {a.pg} FROM {base} WHERE {near_pg}{same})", a.type))

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.stream.differential.aggregates import aggregate
+from tests.stream.differential.aggregates import PLACE, aggregate
 from tests.stream.differential.data import COLUMNS
 from tests.stream.differential.expressions import KINDS, Column, E, Expressions
 from tests.stream.differential.tree import Query, Rows
@@ -147,9 +147,9 @@ class Selects:
             placed=False, alias="",
         )  # fmt: skip
 
-    def asked(self, rows: Rows) -> E:
-        """A subquery over a materialized view, for a row of a stream."""
-        column = self.r.choice([c for c in rows.columns if c.type in ("str", "int")])
+    def asked(self, columns: Sequence[Column]) -> E:
+        """A subquery over a materialized view, for a row that has these columns."""
+        column = self.r.choice([c for c in columns if c.type in ("str", "int")])
         mine, other = column.e, "k" if column.type == "str" else "n"
         compare = f"{self.r.choice(['=', '<>', '<', '>='])} {self.r.choice(['ANY', 'ALL'])}"
         text, kind = self.r.choice([
@@ -201,9 +201,14 @@ class Selects:
         own = [c.e for c in (rows.columns if nested else rows.flat) if c.e not in key]
         items = [*key, *self.r.sample(own, min(len(own), self.r.randint(1, 4)))]
         items += [e.any() for _ in range(self.r.randint(0 if items else 1, 2))]
-        if rows.kind == "stream" and any(c.type in ("str", "int") for c in rows.columns) and self.chance(0.15):
-            items.append(self.asked(rows))
-        return self.select(rows, items, self.where(rows, p), key=key, hide=hide)
+        where = self.where(rows, p)
+        if (rows.kind == "stream" or rows.key) and any(c.type in ("str", "int") for c in rows.columns):
+            if self.chance(0.15):
+                items.append(self.asked(rows.columns))
+            if self.chance(0.05) and (made := self.asked(rows.columns)).type == "bool":
+                word = "AND" if where[0] else "WHERE"
+                where = f"{where[0]} {word} {made.ours}", f"{where[1]} {word} {made.pg}"
+        return self.select(rows, items, where, key=key, hide=hide)
 
     def union(self, rows: str, depth: int, word: str = "UNION ALL") -> Query:
         """A union of streams: rows that have lost their place."""
@@ -259,7 +264,8 @@ class Selects:
         """A GROUP BY with its aggregates. ``more``: what is grouped by beside ``by``, but need not be selected; with
         ``sets`` the bounds of a window, whose running values only a view with a key shows.
         """
-        calls = [aggregate(self.r, e, rows.placed, distinct) for _ in range(self.r.randint(1, 4))]
+        order = PLACE if rows.placed else rows.time if rows.kind == "stream" else ""
+        calls = [aggregate(self.r, e, order, distinct, True) for _ in range(self.r.randint(1, 4))]
         after = Expressions(self.r, [Column("", x.type, x.ours, x.pg) for x in (*calls, *by)], 2)
         shown = [b for b in by if keyed or self.chance(0.5)]
         items = [*shown, calls[0], *(c if self.chance(0.75) else after.of(c.type) for c in calls[1:])]
@@ -277,6 +283,11 @@ class Selects:
             pg += f" GROUP BY {', '.join([*(b.pg for b in by), *(m.pg for m in more)])}"
         if self.chance(0.3):
             c = Expressions(self.r, [Column("", x.type, x.ours, x.pg) for x in calls], 1).condition()
+            groups = [c for c in rows.columns if c.type in ("str", "int") and c.e in by and not sets]
+            if groups and self.chance(0.3) and (made := self.asked(groups)).type == "bool":
+                c = made
+            elif groups and self.chance(0.3):
+                items.append(self.asked(groups))
             ours, pg = f"{ours} HAVING {c.ours}", f"{pg} HAVING {c.pg}"
         key = () if sets else shown
         made = self.select(rows, items, (ours, pg), key=key, kind="changelog", hide=False)
