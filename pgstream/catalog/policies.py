@@ -22,7 +22,7 @@ from pgstream.catalog import models, relations, rows, view_logs
 from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import PolicyRecord, RelationRecord
 from pgstream.catalog.roles import pg_role
-from pgstream.errors import DuplicateObject, NotSupported, PgStreamError, UndefinedObject
+from pgstream.errors import ChangesAreRead, DuplicateObject, PgStreamError, UndefinedObject
 from pgstream.names import FullName
 from pgstream.names import quote_always as q
 
@@ -80,11 +80,8 @@ class Policies:
         async with self.change() as change:
             row = await relations.find(change.session, full)
             if on and (read := await view_logs.readers(await change.dropping(full.database), full)):
-                raise NotSupported(
-                    what="row-level security of a materialized view whose changes are read", at=at,
-                    detail=f"Its changes are read as a whole by {', '.join(f'query {id}' for id in read)}.",
-                    hint="TERMINATE QUERY first.",
-                )  # fmt: skip
+                users = [("query", id) for id in read]
+                raise ChangesAreRead(kind="view", users=users, says="Its changes are read as a whole by", at=at)
             row.row_security = on
             await settle(change, row)
 

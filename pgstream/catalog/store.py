@@ -408,6 +408,14 @@ class Catalog:
                 await objects.drop_relation(await change.dropping(made.full.database), record)
         await self._drop_view_logs(logging, id)
 
+    async def view_logs(self, record: QueryRecord) -> dict[str, int]:
+        """What waits for a query that reads views: the name and size of each log, in bytes."""
+        found: dict[str, int] = {}
+        for database in self._logging(record):
+            async with self._administrator.connect(database) as conn:
+                found |= await view_logs.sizes(conn, record.id)
+        return found
+
     async def drop_view_logs(self, id: str) -> None:
         """What waits for a query that is to end: nobody reads it any more."""
         await self._drop_view_logs(self._logging(await self.query(id)), id)

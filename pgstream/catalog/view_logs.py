@@ -3,14 +3,15 @@
 A query that reads a view has a table of its own in the hidden schema. Triggers write each change of the view into it,
 in the change's transaction; the view's rows of the query's first moment stand before them. Who writes a view holds its
 row of the ledger from its first statement to its end, so the numbers in a log are in the order of the commits.
-Owns: making a log and its triggers, and their end. PostgreSQL takes the triggers for internal ones, so that a dump of
-the view names nothing that another PostgreSQL lacks (docs/decisions/0007).
+Owns: making a log and its triggers, their repair, and their end. PostgreSQL takes the triggers for internal ones, so
+that a dump of the view names nothing that another PostgreSQL lacks (docs/decisions/0007).
 Must not know: who reads a log (``spark/kernel/ViewSource.scala``). Start reading at ``create``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from psycopg import errors as pg
 
@@ -42,25 +43,21 @@ WHERE t.tgfoid = to_regproc('{STATE}.log_changes')"""
 _TRIGGERS = f"""
 SELECT n.nspname, c.relname, t.tgname, t.tgenabled <> 'D' {_OURS} AND starts_with(t.tgname, %s) ORDER BY 1, 2, 3"""
 _LOGS = f"""
-SELECT relname FROM pg_class
+SELECT relname, pg_total_relation_size(oid) FROM pg_class
 WHERE relnamespace = '{STATE}'::regnamespace AND relkind = 'r' AND starts_with(relname, %s)"""
 _READERS = f"""
 SELECT DISTINCT split_part(t.tgname, '_', 2)::uuid::text {_OURS}
     AND n.nspname = %s AND c.relname = %s AND t.tgenabled <> 'D' ORDER BY 1"""
 _MARK = "c_"
-_PREFIX = len(view_log("0" * 32))
+_PREFIX, _VIEW = len(view_log("0" * 32)), len(view_log(""))
 
 
 async def create(conn: Connection, query: str, view: RelationRecord) -> None:
     """Begin to log a view's changes for a query, after the rows that it has. Inside the caller's transaction, which
     waits for the end of a batch that is being written; readers of the view do not wait.
     """
-    name = view_log(query, view.id)
-    log, table = f"{STATE}.{q(name)}", f"{q(view.full.schema)}.{q(view.full.name)}"
-    call = f"EXECUTE FUNCTION {STATE}.log_changes({quote_literal(name)}, {quote_literal(view.query or '')})"
-    changed = {"DELETE": "OLD", "INSERT": "NEW", "UPDATE": "NEW"}
-    if view.mode == "append":  # what retention takes away has still come
-        del changed["DELETE"]
+    name, table = view_log(query, view.id), _table(view)
+    log = f"{STATE}.{q(name)}"
     await run(
         conn,
         _FUNCTION,
@@ -68,15 +65,35 @@ async def create(conn: Connection, query: str, view: RelationRecord) -> None:
         f"CREATE TABLE {log} (LIKE {table}, {_HIDDEN})",
         f"ALTER TABLE {log} OWNER TO {WORKER}",
         f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE",
-        f"CREATE TRIGGER {q(name + '_b')} BEFORE {' OR '.join(changed)} ON {table} FOR EACH STATEMENT {call}",
-        *(
-            f"CREATE TRIGGER {q(f'{name}_{what[0].lower()}')} AFTER {what} ON {table}"
-            f" REFERENCING {rows} TABLE AS changed FOR EACH STATEMENT {call}"
-            for what, rows in changed.items()
-        ),
-        f"UPDATE pg_trigger SET tgisinternal = true WHERE tgrelid = {quote_literal(table)}::regclass"
-        f" AND starts_with(tgname, {quote_literal(name)})",
+        *_made(name, view).values(),
+        _internal(name, view),
         f"INSERT INTO {log} SELECT *, false FROM {table}",
+    )
+
+
+def _table(view: RelationRecord) -> str:
+    return f"{q(view.full.schema)}.{q(view.full.name)}"
+
+
+def _made(log: str, view: RelationRecord) -> dict[str, str]:
+    """The triggers of a log by name, and the statements that make them."""
+    table = _table(view)
+    call = f"EXECUTE FUNCTION {STATE}.log_changes({quote_literal(log)}, {quote_literal(view.query or '')})"
+    changed = {"DELETE": "OLD", "INSERT": "NEW", "UPDATE": "NEW"}
+    if view.mode == "append":  # what retention takes away has still come
+        del changed["DELETE"]
+    first = f"CREATE TRIGGER {q(log + '_b')} BEFORE {' OR '.join(changed)} ON {table} FOR EACH STATEMENT {call}"
+    return {f"{log}_b": first} | {
+        (name := f"{log}_{what[0].lower()}"): f"CREATE TRIGGER {q(name)} AFTER {what} ON {table}"
+        f" REFERENCING {rows} TABLE AS changed FOR EACH STATEMENT {call}"
+        for what, rows in changed.items()
+    }
+
+
+def _internal(log: str, view: RelationRecord) -> str:
+    return (
+        f"UPDATE pg_trigger SET tgisinternal = true WHERE tgrelid = {quote_literal(_table(view))}::regclass"
+        f" AND starts_with(tgname, {quote_literal(log)})"
     )
 
 
@@ -91,26 +108,55 @@ async def readers(conn: Connection, view: FullName) -> list[str]:
     return [id for (id,) in await found.fetchall()]
 
 
-async def heal(conn: Connection, live: Collection[str]) -> list[str]:
-    """Drop what was left over by queries that are none of these; says what it did."""
+async def sizes(conn: Connection, query: str) -> dict[str, int]:
+    """The bytes of each of a query's logs."""
+    return dict(await _rows(conn, _LOGS, view_log(query)))
+
+
+async def heal(conn: Connection, live: Collection[str], relations: Iterable[RelationRecord]) -> list[str]:
+    """Drop what was left over by queries that are none of these, or whose log was given up; set the triggers of the
+    others again where a view has lost them, with its table. Says what it did.
+    """
     kept = {view_log(id) for id in live}
-    tables = [name for (name,) in await (await conn.execute(_LOGS.encode(), [_MARK])).fetchall()]
-    triggers = await (await conn.execute(_TRIGGERS.encode(), [_MARK])).fetchall()
-    over = {n[:_PREFIX] for n in (*tables, *(t[2] for t in triggers))} - kept
-    for prefix in sorted(over):
+    logs = dict(await _rows(conn, _LOGS, _MARK))
+    triggers = await _rows(conn, _TRIGGERS, _MARK)
+    stray = {n[:-2] for _, _, n, _ in triggers} - logs.keys()
+    over = {n[:_PREFIX] for n in (*logs, *(t[2] for t in triggers))} - kept
+    for prefix in sorted(over | stray):
         await _drop(conn, prefix)
-    return [f"left-over view log {prefix} dropped" for prefix in sorted(over)]
+    done = [f"left-over view log {prefix} dropped" for prefix in sorted(over)]
+    views = {view_log("", r.id)[_VIEW:]: r for r in relations if r.kind == "materialized_view"}
+    for log in sorted(n for n in logs if n[:_PREFIX] in kept):
+        if (view := views.get(log[_PREFIX:])) is not None and await _set(conn, log, view, triggers):
+            done.append(f"view log {log} of {view.full} goes on")
+    return done
+
+
+async def _set(conn: Connection, log: str, view: RelationRecord, triggers: list[tuple[Any, ...]]) -> bool:
+    """Make a log's triggers that its view lacks; whether there were any."""
+    made = _made(log, view)
+    of = view.full.schema, view.full.name
+    missing = made.keys() - {name for schema, table, name, on in triggers if on and (schema, table) == of}
+    if missing:
+        async with conn.transaction():
+            await run(conn, *(f"DROP TRIGGER IF EXISTS {q(n)} ON {_table(view)}" for n in sorted(missing)))
+            await run(conn, *(made[n] for n in sorted(missing)), _internal(log, view))
+    return bool(missing)
+
+
+async def _rows(conn: Connection, sql: str, prefix: str) -> list[tuple[Any, ...]]:
+    return await (await conn.execute(sql.encode(), [prefix])).fetchall()
 
 
 async def _drop(conn: Connection, prefix: str) -> bool:
     """Disabled first: a trigger that is dropped waits for all who read its table, and others wait behind."""
-    triggers = await (await conn.execute(_TRIGGERS.encode(), [prefix])).fetchall()
-    tables = await (await conn.execute(_LOGS.encode(), [prefix])).fetchall()
+    triggers = await _rows(conn, _TRIGGERS, prefix)
+    logs = await _rows(conn, _LOGS, prefix)
     async with conn.transaction():
         for schema, table, trigger, enabled in triggers:
             if enabled:
                 await run(conn, f"ALTER TABLE {q(schema)}.{q(table)} DISABLE TRIGGER {q(trigger)}")
-        for (log,) in tables:
+        for log, _ in logs:
             await run(conn, f"DROP TABLE {STATE}.{q(log)}")
     try:
         async with conn.transaction():
@@ -119,4 +165,4 @@ async def _drop(conn: Connection, prefix: str) -> bool:
                 await run(conn, f"DROP TRIGGER {q(trigger)} ON {q(schema)}.{q(table)}")
     except pg.LockNotAvailable:
         pass  # the next start does it; until then it does nothing
-    return bool(tables)
+    return bool(logs)

@@ -1,7 +1,8 @@
 """The engine: everything that statements may ask of Spark, without Spark in this process.
 
 Owns: the compute pools of this server, and when each is awake: the one that is asked, those with queries, none that
-somebody stopped, and none that has been idle for as long as its timeout says. Now and then, the retention of views.
+somebody stopped, and none that has been idle for as long as its timeout says. Now and then, the retention of views,
+and what waits for queries that do not run.
 Must not know: statements, clients, Spark, what happens in a pool (``compute``). Start reading at ``Engine.start``.
 """
 
@@ -18,6 +19,7 @@ from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import launch
+from pgstream.engine.backlogs import Backlogs
 from pgstream.engine.compute import Columns, ComputePool
 from pgstream.engine.launch import Launch
 from pgstream.engine.readers import Readers
@@ -46,6 +48,7 @@ class Engine:
         self._keeping: asyncio.Task[None] | None = None
         self._readers = Readers(config.max_streams_per_user)
         self._retention = Retention(catalog)
+        self._backlogs = Backlogs(catalog, config.view_log_mb)
 
     async def start(self, eager: bool = True) -> None:
         """Wake the default pool if ``eager``, and soon those that have queries; returns at once."""
@@ -124,6 +127,7 @@ class Engine:
                 for pool in list(self._pools.values()):
                     await self._settle(pool, pool.name in busy)
                 await self._retention.look()
+                await self._backlogs.look()
             await asyncio.sleep(LOOK_S)
 
     async def _settle(self, pool: ComputePool, busy: bool) -> None:

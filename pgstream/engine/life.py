@@ -246,6 +246,9 @@ class Queries:
             except ValueError as e:
                 await self._fail(run, Fault("user", "0A000", f"the query's plan cannot be read: {e}"))
                 return
+            except NotReady as e:
+                await self._fail(run, Fault("user", e.sqlstate, e.text, hint=e.hint))
+                return
             except PgStreamError as e:
                 await self._wait(run, faults_of(e))
                 return

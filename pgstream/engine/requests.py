@@ -15,8 +15,9 @@ from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import pg_role
 from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
-from pgstream.errors import UndefinedStore
+from pgstream.errors import NotReady, UndefinedStore
 from pgstream.formats import protobuf, registry
+from pgstream.names import view_log
 from pgstream.planner.plan import Lookup, Plan, RecordSink, Source, ViewSink, load, sources, view_sources, walk
 
 
@@ -86,8 +87,9 @@ async def _readers(catalog: Catalog, plan: Plan, role: str) -> dict[str, Reader]
 
 
 async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: Path) -> Start:
-    """Errors: ValueError for a plan of a newer version, UndefinedStore, and those of the catalogue."""
+    """Errors: ValueError for a plan of a newer version, NotReady, UndefinedStore, and those of the catalogue."""
     plan = load(record.plan)
+    await check_logs(catalog, record, plan)
     return Start(
         query=record.id,
         attempt=attempt,
@@ -99,6 +101,17 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
         name=record.name,
         readers=await _readers(catalog, plan, record.owner),
     )
+
+
+async def check_logs(catalog: Catalog, record: QueryRecord, plan: Plan, at: int | None = None) -> None:
+    """NotReady where changes of a view that the query had still to read are gone: it could not go on where it was."""
+    wanted = {view_log(record.id, s.view): s.relation for s in view_sources(plan.root)}
+    if wanted and (lost := sorted(wanted[log] for log in wanted.keys() - (await catalog.view_logs(record)).keys())):
+        raise NotReady(
+            what=f"changes of {', '.join(lost)} that the query had still to read were given up",
+            at=at,
+            hint="TERMINATE QUERY ends it; DROP what it made and create it again to begin with the view's rows.",
+        )
 
 
 async def start_result(catalog: Catalog, query: str, plan: Plan, role: str) -> Start:

@@ -17,6 +17,7 @@ from pgstream.catalog import kinds
 from pgstream.catalog.records import ObjectRecord
 from pgstream.errors import DependentsExist, InvalidOption, UndefinedObject
 from pgstream.formats import protobuf
+from pgstream.names import quote
 from pgstream.properties import Options
 from pgstream.statements import places
 from pgstream.statements.base import Context
@@ -91,7 +92,7 @@ async def attach(ctx: Context, store: str, entity: str, to: Mapping[str, str | N
 async def forget(ctx: Context, store: str) -> None:
     """Detach all from the entities of a store that is no more: another of its name may come."""
     for record in ctx.catalog.snapshot.of_kind(ctx.session.organization, "descriptor_source"):
-        of_store = {k for k in record.options if k.startswith(_ATTACHED) and k.endswith(f" in {store}")}
+        of_store = {k for k in record.options if k.startswith(_ATTACHED) and k.endswith(_in(store))}
         if of_store:
             left = {k: v for k, v in record.options.items() if k not in of_store}
             await ctx.catalog.inventory.update(replace(record, options=left))
@@ -124,7 +125,12 @@ _ATTACHED = "attached to "
 
 
 def _attachment(store: str, entity: str, side: str) -> str:
-    return f"{_ATTACHED}{side} of {entity} in {store}"
+    return f"{_ATTACHED}{side} of {entity}{_in(store)}"
+
+
+def _in(store: str) -> str:
+    """The end of what is attached in a store, and in no other: quoted, unless it is a plain word."""
+    return f" in {quote(store)}"
 
 
 def _known(ctx: Context, name: str, at: int | None) -> str:

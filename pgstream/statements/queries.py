@@ -8,14 +8,17 @@ Manual: "LIST QUERIES", "TERMINATE QUERY", "RESTART QUERY".
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog import rights
 from pgstream.catalog.privileges import OWNERSHIP
+from pgstream.engine.requests import check_logs
 from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady
 from pgstream.names import Name
+from pgstream.planner.plan import load
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, places
 from pgstream.statements.access import Need
@@ -103,7 +106,8 @@ class RestartQuery(Statement):
     """RESTART QUERY { query_id | query_name[:query_version] } [IN COMPUTE_POOL pool_name];
 
     Start a query again, from where it stood; in another compute pool if one is named, which is an addition of ours. It
-    runs with the rights of its owner role: a query whose role has lost one since stops, and says which.
+    runs with the rights of its owner role: a query whose role has lost one since stops, and says which. One that reads
+    a view and stayed errored until what waited for it was given up (setting view_log_mb) is refused.
     """
 
     words: ClassVar = ("RESTART", "QUERY")
@@ -136,6 +140,8 @@ class RestartQuery(Statement):
                 at=self.at,
                 hint="Run its statement again to make a new query.",
             )
+        with suppress(ValueError):  # a plan that this version cannot read: the engine says so
+            await check_logs(ctx.catalog, query, load(query.plan), self.at)
         missing = rights.lost(ctx.catalog.snapshot, replace(query, pool=pool or query.pool))
         await ctx.engine.restart(query.id, pool)
         if missing is not None:  # the engine asks the same, and has stopped it

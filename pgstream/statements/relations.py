@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
+from pgstream.errors import NotSupported
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, places
@@ -28,6 +29,7 @@ _ROW = (
 
 
 _LINE = "LIST RELATIONS"
+_ONE = "Drop each by a statement of its own."
 
 
 def properties(r: RelationRecord) -> dict[str, str]:
@@ -260,6 +262,10 @@ class DropRelation(Statement):
         c.expect(*cls.words)
         if_exists = c.accept("IF", "EXISTS")
         name = c.qname()
+        if c.peek(","):
+            raise NotSupported(
+                what=f"{' '.join(cls.words)} of several relations, some of them pgstream's,", at=c.at, hint=_ONE
+            )
         c.end()
         return cls(name, if_exists)
 

@@ -69,7 +69,7 @@ _ROW_SECURITY = re.compile(r"\bROW\s+LEVEL\s+SECURITY\b", re.I)
 _OWNER = re.compile(r"\bOWNER\s+TO\b", re.I)
 _OURS_ALTERED = ("RELATION", "STREAM", "CHANGELOG", "DATABASE", "SCHEMA", "STORE", "SCHEMA_REGISTRY", "SECRET", "QUERY",
                  "COMPUTE_POOL", "DESCRIPTOR_SOURCE", "FUNCTION_SOURCE", "ROLE")  # fmt: skip
-_DROPPED = re.compile(rf"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW|INDEX)\s+(?:IF\s+EXISTS\s+)?({_NAME})", re.I)
+_DROPPED = unseen.dropping(_NAME)
 _ALTERED = re.compile(
     rf"\s*ALTER\s+(?:TABLE|VIEW|RELATION|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?({_NAME})", re.I
 )
@@ -204,7 +204,7 @@ def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type
     if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",), ("INDEX",)):
         return None
     dropped = _DROPPED.match(LITERAL.sub(" ", text))
-    if dropped is None or _relation(dropped[1], snapshot, session) is None:
+    if dropped is None or not any(_relation(n, snapshot, session) for n in re.findall(_NAME, dropped[1])):
         return None
     return {"TABLE": DropTable, "VIEW": DropView, "INDEX": DropIndex}.get(words[1], DropMaterializedView)
 
@@ -310,7 +310,7 @@ SHARED: dict[str, Decide] = {
     # COPY of tables and materialized views is PostgreSQL's.
     "COPY": _copy,
     "DECLARE": _over(DeclareCursor),
-    # DROP TABLE, VIEW and MATERIALIZED VIEW are ours when the name is a relation of the catalogue, DROP FUNCTION when
+    # DROP TABLE, VIEW and MATERIALIZED VIEW are ours when a name is a relation of the catalogue, DROP FUNCTION when
     # a function of that name is in it, whatever its arguments.
     "DROP": _drop,
     "EXPLAIN": _over(ExplainStream),

@@ -9,11 +9,12 @@ Start reading at ``answer``.
 from __future__ import annotations
 
 import re
+import uuid
 from typing import ClassVar, Self
 
 from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import RelayedError
-from pgstream.names import QName, quote
+from pgstream.names import QName, quote, quote_literal
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import LITERAL
 from pgstream.statements.base import Context, Result, Session, Statement
@@ -25,6 +26,17 @@ _NAMED = re.compile(
     rf"(?=(?P<name>{_NAME}))|,\s*(?=(?P<more>{_NAME}))",
     re.I,
 )
+
+
+def dropping(name: str) -> re.Pattern[str]:
+    """DROP of relations; the group is the list of them. ``name``: what a name looks like."""
+    heads = r"\s*DROP\s+(?:TABLE|VIEW|MATERIALIZED\s+VIEW|INDEX)\s+(?:CONCURRENTLY\s+)?(?:IF\s+EXISTS\s+)?"
+    return re.compile(rf"{heads}({name}(?:\s*,\s*{name})*)", re.I)
+
+
+_DROPPED = dropping(_NAME)
+_LAST = re.compile(rf"{_PART}\Z")
+_THERE = "SELECT pg_catalog.to_regclass({})"
 _KINDS = {"TABLE": "table", "VIEW": "view", "MATERIALIZED": "materialized view", "INDEX": "index"}
 """What PostgreSQL calls what DROP does not find."""
 _ANALYZED = frozenset(("DECLARE", "DELETE", "EXPLAIN", "INSERT", "MERGE", "SELECT", "TABLE", "WITH"))
@@ -41,6 +53,7 @@ class Unseen(Statement):
     words: ClassVar = ()
     free: ClassVar = "it does nothing"
     local: ClassVar = True
+    rolls_back: ClassVar = True
     code: ClassVar[str] = "42P01"
     text: ClassVar[str]
     at: ClassVar[int | None]
@@ -66,6 +79,42 @@ class Unseen(Statement):
         return RelayedError(code=cls.code, text=cls.text, at=cls.at)
 
 
+class UnseenInList(Unseen):
+    """DROP of several relations, some of which do not exist for its role.
+
+    PostgreSQL drops the others, or says what it says of a name that nothing has.
+    """
+
+    before: ClassVar[str]
+    names: ClassVar[tuple[tuple[str, bool], ...]]
+    """Each as it was written, and whether it is one of those."""
+    after: ClassVar[str]
+    kind: ClassVar[str]
+
+    async def execute(self, ctx: Context) -> Result:
+        nothing = {name: f"pgstream_{uuid.uuid4().hex}" for name, hidden in self.names if hidden}
+        if self.skips:
+            going = [name for name, hidden in self.names if not await self._skipped(ctx, name, hidden)]
+        else:
+            going = [_LAST.sub("", name) + nothing[name] if hidden else name for name, hidden in self.names]
+        try:
+            if going:
+                await ctx.postgres(self.before + ", ".join(going) + self.after)
+        except RelayedError as e:
+            said = e.text
+            for name, other in nothing.items():
+                said = said.replace(other, _parts(name)[-1])
+            raise RelayedError(code=e.sqlstate, text=said, detail=e.detail, hint=e.hint) from None
+        return Result(self.tag)
+
+    async def _skipped(self, ctx: Context, name: str, hidden: bool) -> bool:
+        """Whether there is none; said, but for another schema's, of which PostgreSQL says more."""
+        if not hidden and ("." in name or await ctx.postgres(_THERE.format(quote_literal(name)))):
+            return False
+        ctx.notice(f'{self.kind} "{_parts(name)[-1]}" does not exist, skipping')
+        return True
+
+
 def answer(
     text: str, words: tuple[str, ...], found: type[Statement] | None, snapshot: Snapshot, session: Session
 ) -> type[Statement] | None:
@@ -79,7 +128,10 @@ def answer(
     first = next((m for m, _ in named if m["word"] or m["more"]), None)
     if first is None:
         return None  # TUMBLE(name, …) alone: no syntax of PostgreSQL's
-    return _missing(first, words, session)
+    missing = _missing(first, words, session)
+    if words[0] == "DROP" and "," in code:
+        return _in_a_list(missing, text, code, {m.end() for m, _ in named}) or missing
+    return missing
 
 
 def _relation(m: re.Match[str], snapshot: Snapshot, session: Session) -> RelationRecord | None:
@@ -87,8 +139,25 @@ def _relation(m: re.Match[str], snapshot: Snapshot, session: Session) -> Relatio
 
 
 def _name(m: re.Match[str]) -> QName:
-    parts = re.findall(_PART, m["name"] or m["more"])
-    return QName(tuple(p[1:-1].replace('""', '"') if p[0] == '"' else p.lower() for p in parts))
+    return QName(_parts(m["name"] or m["more"]))
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    parts = re.findall(_PART, name)
+    return tuple(p[1:-1].replace('""', '"') if p[0] == '"' else p.lower() for p in parts)
+
+
+def _in_a_list(missing: type[Unseen], text: str, code: str, hidden: set[int]) -> type[Unseen] | None:
+    listed = _DROPPED.match(code)
+    if listed is None:
+        return None
+    first, last = listed.span(1)
+    names = [(m, m.start() in hidden) for m in re.compile(_NAME).finditer(code, first, last)]
+    given = {
+        "before": text[:first], "names": tuple((re.sub(r"\s*\.\s*", ".", m[0]), h) for m, h in names),
+        "after": text[last:], "kind": missing.text.partition(' "')[0],
+    }  # fmt: skip
+    return type("UnseenInList", (UnseenInList, missing), given)
 
 
 def _missing(m: re.Match[str], words: tuple[str, ...], session: Session) -> type[Unseen]:

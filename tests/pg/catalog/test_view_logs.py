@@ -13,7 +13,11 @@ import pytest
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.embedded.cluster import binaries
+from pgstream.engine.backlogs import Backlogs
+from pgstream.engine.requests import check_logs
+from pgstream.errors import NotReady
 from pgstream.names import FullName, view_log
+from pgstream.planner.plan import Plan, ViewSink, ViewSource
 from tests.pg.catalog.test_catalog import query, view
 from tests.server import within
 
@@ -121,3 +125,66 @@ async def test_a_dump_names_no_trigger(catalog: Catalog, postgres) -> None:
     command = [binaries() / "pg_dump", "--dbname", postgres.url("main"), "-t", "counts"]
     told = await asyncio.to_thread(subprocess.check_output, command, text=True, timeout=60)
     assert "counts" in told and "log_changes" not in told and "TRIGGER" not in told
+
+
+async def test_a_view_that_is_made_again_is_read_on(
+    catalog: Catalog, reopen, worker: psycopg.Connection, postgres
+) -> None:
+    """Somebody took away its table: its triggers went with it, and what waits is there still."""
+    reader = await read(catalog)
+    await catalog.close()
+    with psycopg.connect(postgres.url("main"), autocommit=True) as superuser:
+        superuser.execute("DROP TABLE public.counts")
+    again = await reopen()
+    table = log(again, reader)
+    assert again.repaired == [
+        "materialized view main.public.counts made again",
+        f"view log {table.partition('.')[2]} of main.public.counts goes on",
+    ]
+    worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+    assert worker.execute(f"SELECT userid FROM {table} ORDER BY __seq").fetchall() == [("a",), ("b",)]
+    await again.close()
+    third = await reopen()
+    assert third.repaired == []
+    await third.close()
+
+
+async def test_a_log_that_somebody_dropped_stops_nobody(
+    catalog: Catalog, reopen, worker: psycopg.Connection, postgres
+) -> None:
+    """The query that reads it says so; the one that writes the view goes on."""
+    reader = await read(catalog)
+    with psycopg.connect(postgres.url("main"), autocommit=True) as superuser:
+        superuser.execute(f"DROP TABLE {log(catalog, reader)}")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+    again = await reopen()
+    worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+    with pytest.raises(NotReady, match=r"changes of main\.public\.counts that the query had still to read"):
+        await check_logs(again, reader, plan_of(again, reader))
+    await again.close()
+
+
+async def test_what_waits_for_an_errored_query_is_bounded(catalog: Catalog, worker: psycopg.Connection) -> None:
+    reader = await read(catalog)
+    other = await catalog.create_query(query("third", sources=(str(COUNTS),)), view("third"), reads=[COUNTS])
+    plan = plan_of(catalog, reader)
+    await catalog.set_query(reader.id, actual="errored", message="it was wrong.")
+    worker.execute("INSERT INTO public.counts SELECT repeat(md5(i::text), 50), i FROM generate_series(1, 1000) i")
+    await Backlogs(catalog, 0).look()
+    await Backlogs(catalog, 100).look()
+    await check_logs(catalog, reader, plan)
+    await Backlogs(catalog, 1).look()
+    assert await catalog.view_logs(reader) == {}
+    assert list(await catalog.view_logs(other)), "one that is not errored reads what waits"
+    said = (await catalog.query(reader.id)).message
+    assert said == "it was wrong. What waited for it grew past 1 MB and was given up: it cannot be restarted."
+    with pytest.raises(NotReady, match="were given up"):
+        await check_logs(catalog, reader, plan)
+    worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+
+
+def plan_of(catalog: Catalog, reader: QueryRecord) -> Plan:
+    found = catalog.snapshot.relations["main", "public", "counts"]
+    source = ViewSource("counts", str(found.full), "main", found.id, columns=[], mode="upsert", key=["userid"])
+    return Plan(source, ViewSink("main.public.more", "main", "t", "upsert", ["userid"]))

@@ -72,6 +72,9 @@ class FakeCatalog:
         self.records[id] = replace(await self.query(id), **changes)
         return self.records[id]
 
+    async def view_logs(self, record: Any) -> dict[str, int]:
+        return {}
+
     async def drop_view_logs(self, id: str) -> None:
         await self.query(id)
 
