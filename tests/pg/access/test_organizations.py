@@ -222,8 +222,15 @@ def test_a_cancel_request_finds_the_session(acme: House) -> None:
         db.pgconn.send_query(b"SELECT pg_sleep(600)")
         within(60, lambda: other.execute(sleeps).fetchone() == (1,))
         db.cancel_safe()
+
+        def answered() -> bool:
+            db.pgconn.consume_input()
+            return not db.pgconn.is_busy()
+
+        within(60, answered)  # libpq waits with the interpreter's lock, and the server is in this process
         result = db.pgconn.get_result()
         assert result is not None and result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"57014"
+        within(60, answered)
         assert db.pgconn.get_result() is None
 
 
