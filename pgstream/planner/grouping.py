@@ -25,6 +25,7 @@ from pgstream.planner.steps import Bounds, Step, check_rowtime, retracting, want
 from pgstream.sql.select import fold
 from pgstream.types import INTEGER, Type
 
+KEEPS_ALL = ("listagg", "array_agg")  # functions that keep every value of all rows before
 MARK = "grouping_id"  # the column that tells grouping sets apart
 
 
@@ -230,6 +231,31 @@ def needs_kernel(select: exp.Select, step: Step, scope: Scope, last: bool) -> bo
     if not session and any(is_distinct(n) for n in select.find_all(exp.Anonymous)):
         return True
     return step.mode != "append" or (scope.window is None and (step.stateful or not last or step.bounds.known))
+
+
+def tells_versions(step: Step, scope: Scope, clause: exp.Group | None) -> bool:
+    """Whether each version of a group can be told with its event time: of rows that only come, and no window."""
+    windowed = scope.window is not None or step.bounds.known
+    return step.mode == "append" and not windowed and clause is not None and not sets.has_sets(clause)
+
+
+def as_of_times(step: Step, grouping: Grouping, wants: set[str]) -> Step:
+    """The groups as a temporal join wants them: as they were after each event time, not after each batch."""
+    for call in grouping.kernel_calls:
+        if call.distinct or call.function in KEEPS_ALL:
+            raise NotYet(
+                what=f"{call.function.upper()}{'(DISTINCT …)' * call.distinct} of a group that a stream is joined with",
+                at=call.at, detail="It would be kept for each event time.",
+                hint="Keep the groups in a changelog of their own: CREATE CHANGELOG … AS SELECT …",
+            )  # fmt: skip
+    fields = [c.field for c in step.columns]
+    names = {e.name: unique(e.name, fields) for e in grouping.group}
+    names |= {c.name: unique(c.name, (*fields, *names.values())) for c in grouping.kernel_calls}
+    calls = [msgspec.structs.replace(c, name=names[c.name]) for c in grouping.kernel_calls]
+    node = plan.Over(watermarked(wanting(step.node, wants)), grouping.group, calls, versions=True)
+    columns = [plan.Expr(e.name, e.sql, e.at) for e in grouping.group]
+    columns += [plan.Expr(c.name, quote_spark(names[c.name]), c.at) for c in grouping.kernel_calls]
+    return Step(plan.Project(node, columns), (), "upsert", "changelog", grouping.key, stateful=True, placed=False)
 
 
 def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], early: bool) -> Step:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
-from pgstream.planner import plan, using
+from pgstream.planner import plan, regular_joins, using
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Bounds, Step, retracting, watermarked
@@ -30,18 +30,24 @@ class On:
     rest: list[exp.Expr]
 
 
-def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope: Scope) -> tuple[Step, Scope]:
-    """The join of what is built so far with one more relation. Errors: NotYet, NotSupported, InvalidStatement."""
+def join(
+    node: exp.Join, one: tuple[Step, Scope], two: tuple[Step, Scope], *, expires: bool = False
+) -> tuple[Step, Scope]:
+    """The join of what is built so far with one more relation. ``expires``: its state has a time to live.
+
+    Errors: NotYet, NotSupported, InvalidStatement.
+    """
     how = _how(node)
+    (left, left_scope), (right, right_scope) = one, two
     names = using.names(node, left_scope.columns, right_scope.columns)
     shared = using.pairs(names, left_scope, right_scope)
     if how == "right":
         # The same with the sides exchanged; columns stay in the order of the text.
         turned = [(two, one) for one, two in shared]
-        step, scope = _joined(node, (right, right_scope), (left, left_scope), "left", turned)
+        step, scope = _joined(node, two, one, ("left", expires), turned)
         scope = replace(scope, items=(*scope.items[1:], scope.items[0]))
     else:
-        step, scope = _joined(node, (left, left_scope), (right, right_scope), how, shared)
+        step, scope = _joined(node, one, two, (how, expires), shared)
     if not names:
         return step, scope
     declared = bool(left.key and right.key) and not (left.stateful or right.stateful)
@@ -49,17 +55,27 @@ def join(left: Step, left_scope: Scope, node: exp.Join, right: Step, right_scope
 
 
 def _joined(
-    node: exp.Join, one: tuple[Step, Scope], two: tuple[Step, Scope], how: str, shared: list[Pair]
+    node: exp.Join, one: tuple[Step, Scope], two: tuple[Step, Scope], kind: tuple[str, bool], shared: list[Pair]
 ) -> tuple[Step, Scope]:
-    """The inner, left or full join of two sides. ``shared``: the equalities of USING."""
+    """The inner, left or full join of two sides. ``kind``: which, and whether its state has a time to live.
+    ``shared``: the equalities of USING.
+    """
+    how, expires = kind
     (left, left_scope), (right, right_scope) = one, two
     on = _on(node, left_scope, right_scope) if node.args.get("on") else On(shared, [])
     apart = _apart(node, left, right, on)
-    _check(node, left, right, apart, on)
+    unbounded = expires and apart is None and regular_joins.holds(left, right)
+    if not unbounded:
+        _check(node, left, right, apart, on)
     left_alias, right_alias = using.prefix(left_scope), using.prefix(right_scope)
     scope = left_scope.join(right_scope, left_alias, right_alias)
     columns, theirs = scope.every, {c.field for i in scope.items[len(left_scope.items) :] for c in i.columns}
     others = _others(on, scope) if on.rest else None
+    if unbounded:
+        step = regular_joins.join(left, right, plan.ChangelogJoin(
+            left.node, right.node, how, on.keys, left_alias, right_alias
+        ), columns)  # fmt: skip
+        return _met(step, how, others, ()), scope
     if left.mode != "append":
         if others is not None and how == "left" and (own := _own(on, right_scope)) is not None:
             # What does not meet a condition on the right side alone is, for the join, not there.
@@ -180,7 +196,8 @@ def _check(node: exp.Join, left: Step, right: Step, apart: int | None, on: On) -
     if right.kind != "changelog" and apart is None:
         raise InvalidStatement(
             what="a join of two streams needs WITHIN", at=at(node),
-            hint="Add WITHIN n SECONDS after the right stream, or declare it as a changelog.",
+            hint="Add WITHIN n SECONDS after the right stream, declare it as a changelog, or end with"
+            " QUERY WITH ('state.ttl.millis' = n): rows of both are kept for that long.",
         )  # fmt: skip
     if versions and "within" in node.this.meta:
         raise InvalidStatement(

@@ -18,12 +18,11 @@ from pgstream.planner import plan
 from pgstream.planner.aggregates import kernel_call
 from pgstream.planner.bind import Column, at, unique
 from pgstream.planner.expressions import NEIGHBOURS, RANKS, Compiler, Typed, is_aggregate
+from pgstream.planner.grouping import KEEPS_ALL
 from pgstream.planner.outputs import only
 from pgstream.planner.ranks import Numbering, ranked_rows
 from pgstream.planner.steps import ROWTIME, Bounds, Step, watermarked
 from pgstream.sql.dialect import UNIT_MS
-
-_KEEPS_ALL = ("listagg", "array_agg")
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class Overs:
         inner = Compiler(replace(compiler.scope, placed=True), compiler.place) if plain else compiler
         made, type_ = kernel_call(compiler.function(call), call, inner, where)
         compiler.wants |= inner.wants
-        if rows is None and range_ms is None and (made.distinct or made.function in _KEEPS_ALL):
+        if rows is None and range_ms is None and (made.distinct or made.function in KEEPS_ALL):
             raise NotYet(
                 what=f"{made.function.upper()}{'(DISTINCT …)' * made.distinct} over all rows before", at=at(node),
                 hint="Give a frame: RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW.",

@@ -269,8 +269,9 @@ class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
 class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="changelog_join"):
     """Changelog with changelog, both retract or append: equal ``keys`` as in ``TemporalJoin``.
 
-    ``how``: inner, left or full. Output: prefixed columns of both, ``__time`` the later. Mode: retract. State: the rows
-    of both sides.
+    ``how``: inner, left or full. Output: prefixed columns of both, ``__time`` the later. Mode: retract, or append with
+    ``append``: the rows of both only come, are told apart by columns of theirs, and the join is an inner one. State:
+    the rows of both sides.
     """
 
     left: Node
@@ -279,6 +280,7 @@ class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="change
     keys: list[tuple[Expr, Expr]]
     left_alias: str = ""
     right_alias: str = ""
+    append: bool = False
 
 
 class Windows(msgspec.Struct, frozen=True, omit_defaults=True, tag="windows"):
@@ -350,7 +352,8 @@ class Over(msgspec.Struct, frozen=True, omit_defaults=True, tag="over"):
 
     The frame: ``rows`` rows before it, or ``range_ms`` milliseconds; all with neither, where rows of the same event
     time (``peers``) count together. ``ahead``: each row comes out when so many after it have come, at the event time of
-    the last of them. Mode: append. State: rows until the watermark reaches them, and the frame.
+    the last of them. Mode: append; with ``versions`` upsert by partition, where each row is a new version of its
+    partition's. State: rows until the watermark reaches them, and the frame.
     """
 
     input: Node
@@ -360,6 +363,7 @@ class Over(msgspec.Struct, frozen=True, omit_defaults=True, tag="over"):
     range_ms: int | None = None
     peers: bool = True
     ahead: int = 0
+    versions: bool = False
 
 
 class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
@@ -501,12 +505,14 @@ def mode(node: Node) -> str:
         case Normalize():
             return "upsert" if node.upserts else "retract"
         case ChangelogJoin():
-            return "retract"
+            return "append" if node.append else "retract"
         case Aggregate() | ChangeAggregate():
             return "append" if node.final else "upsert"
         case Rank():
             return "append" if node.until is not None else "retract"
-        case IntervalJoin() | TemporalJoin() | Windows() | Over() | Union():
+        case Over():
+            return "upsert" if node.versions else "append"
+        case IntervalJoin() | TemporalJoin() | Windows() | Union():
             return "append"
         case _:
             return mode(node.input)

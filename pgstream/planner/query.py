@@ -17,7 +17,15 @@ from pgstream.planner import joins, lookup_joins, plan
 from pgstream.planner.bind import Item, Scope, at, renamed
 from pgstream.planner.bounded import Bounded, Cte, Env
 from pgstream.planner.expressions import Compiler, has_aggregate
-from pgstream.planner.grouping import Grouped, aggregate, distinct_rows, group, needs_kernel
+from pgstream.planner.grouping import (
+    Grouped,
+    aggregate,
+    as_of_times,
+    distinct_rows,
+    group,
+    needs_kernel,
+    tells_versions,
+)
 from pgstream.planner.lookups import Lookups
 from pgstream.planner.outputs import Output, hides_window, only, project, select_list
 from pgstream.planner.over import Overs
@@ -48,6 +56,7 @@ class Planner:
     def __init__(self, relations: Relations, bounded: Bounded, want: str, expires: bool, numbering: Numbering) -> None:
         self.relations, self.bounded, self.want, self.expires = relations, bounded, want, expires
         self.numbering = numbering
+        self.versions = False  # whether a GROUP BY is to tell its groups as of each event time
 
     def query(self, tree: exp.Expr, env: Env, top: bool = False, last: bool = False) -> Step:
         """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
@@ -94,6 +103,7 @@ class Planner:
     def _rows(self, tree: exp.Select, env: Env, place: tuple[bool, bool], grouped: exp.Expr | None) -> Step:
         """The select before DISTINCT. ``place``: whether it is the top query, and has no operator with state above."""
         top, last = place
+        versions, self.versions = self.versions, self.versions and grouped is None and not tree.args.get("joins")
         overs = any(n.find(exp.Window) for n in tree.expressions)
         step, scope = self._from(tree, env, last and grouped is None and not overs)
         if grouped is None:
@@ -104,7 +114,10 @@ class Planner:
             step = bounded(step, scope, where.this, self.numbering)
             step = self._filter(step, scope, where.this, wants, env)
         if grouped is not None:
-            return self._grouped(tree, (step, scope), wants, (top, last and not overs), env)
+            self.versions = versions and tells_versions(step, scope, tree.args.get("group"))
+            made = self._grouped(tree, (step, scope), wants, (top, last and not overs), env)
+            self.versions = False
+            return made
         rows = Compiler(scope, "the select list")
         over = self._over(rows, step)
         asked = self._lookups(rows, (c.field for c in step.columns), env)
@@ -124,7 +137,8 @@ class Planner:
         self, tree: exp.Select, rows: tuple[Step, Scope], wants: set[str], place: tuple[bool, bool], env: Env
     ) -> Step:
         (step, scope), (top, last) = rows, place
-        grouping = group(tree, scope, tree.expressions, needs_kernel(tree, step, scope, last and not self.expires))
+        kernel = self.versions or needs_kernel(tree, step, scope, last and not self.expires)
+        grouping = group(tree, scope, tree.expressions, kernel)
         compiler = Grouped(scope, grouping, "the select list")
         over = self._over(compiler, Step(step.node, ()))
         over.fields.extend(grouping.fields)
@@ -133,7 +147,10 @@ class Planner:
         having = compiler.other("HAVING")
         kept = self._having(tree.args.get("having"), having, grouping.fields, env)
         wants = wants | grouping.wants | compiler.inside.wants | having.inside.wants
-        made = kept(aggregate(step, scope, grouping, wants, last and self.want == "view"))
+        made = kept(
+            as_of_times(step, grouping, wants) if self.versions
+            else aggregate(step, scope, grouping, wants, last and self.want == "view")
+        )  # fmt: skip
         made = asked.over(made, at(tree.expressions[0]))
         if last and made.mode == "upsert" and hides_window(made, outputs):
             return self._grouped(tree, rows, wants, (top, False), env)
@@ -222,7 +239,11 @@ class Planner:
                 step, scope = found
                 continue
             right, right_scope = opened(*self._relation(join.this, env))
-            step, scope = joins.join(step, scope, join, right, right_scope)
+            if step.mode == "append" and right.mode == "upsert" and right.stateful and "within" not in join.this.meta:
+                self.versions = True
+                right, right_scope = self._relation(join.this, env)
+                self.versions = False
+            step, scope = joins.join(join, (step, scope), (right, right_scope), expires=self.expires)
         return step, scope
 
     def _turned(self, first: exp.Expr, joins_: list[exp.Join], env: Env) -> tuple[Step, Scope] | None:

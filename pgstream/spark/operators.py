@@ -121,7 +121,8 @@ class Operators:
             peers=node.peers, ahead=node.ahead,
         )  # fmt: skip
         hidden = [c for c in ("__time", "__partition", "__offset") if c == "__time" or c in step.hidden]
-        return Step(timed(made.select(*_columns(step.visible), *_values(node.calls), *hidden)), stateful=True)
+        out = timed(made.select(*_columns(step.visible), *_values(node.calls), *hidden))
+        return Step(out, "upsert" if node.versions else "append", stateful=True)
 
     def beside(self, step: Step, more: Sequence[Expr]) -> DataFrame:
         """The rows with more columns."""
@@ -142,6 +143,9 @@ class Operators:
         told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "ttl_ms": self.ttl_ms})
         df = DataFrame(self.kernel.ChangelogJoin.apply(a._jdf, b._jdf, told), self.spark)
         columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
+        if node.append:
+            # These pairs have waited for no watermark: above they may be late.
+            return Step(timed(df.select(*_columns(columns), "__time")))
         return Step(df.select(*_columns(columns), "__time", "__delete"), "retract", stateful=True)
 
     def temporal_join(self, node: TemporalJoin, left: Step, right: Step) -> Step:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from tests.stream.differential.aggregates import aggregate
 from tests.stream.differential.data import COLUMNS
 from tests.stream.differential.expressions import KINDS, Column, Expressions
 from tests.stream.differential.selects import KEYS
@@ -78,8 +79,34 @@ class Joins(Windows):
         if not keys:
             return self.temporal(depth)
         for _ in range(self.r.choice([1, 1, 2])):
-            left = self.version(left, keys)
+            left = self.version(left, keys) if self.chance(0.8) else self.group_version(left, keys)
         return left
+
+    def group_version(self, left: Rows, keys: list[Column]) -> Rows:
+        """The rows of a stream with a group of another as it was at their time."""
+        inner, alias, how = self.table(self.r.choice("ssq"), "ok"), self.name("g"), self.r.choice(["", "LEFT "])
+        by, key = self.r.choice([c for c in inner.columns if c.type == "str"]), self.r.choice(keys)
+        e = Expressions(self.r, inner.columns, 1)
+        calls = [aggregate(self.r, e, distinct=False) for _ in range(self.r.randint(1, 2))]
+        having = ("", "")
+        if self.chance(0.3):
+            c = Expressions(self.r, [Column("", x.type, x.ours, x.pg) for x in calls], 1).condition()
+            having = (f" HAVING {c.ours}", f" HAVING {c.pg}")
+        names = [f"a{i}" for i in range(len(calls))]
+        ours, pg = (
+            ", ".join([f"{b} AS g", *(f"{c} AS {n}" for n, c in zip(names, texts, strict=True))])
+            for b, texts in ((by.ours, [c.ours for c in calls]), (by.pg, [c.pg for c in calls]))
+        )
+        made = [("g", "str"), *((n, c.type) for n, c in zip(names, calls, strict=True))]
+        before = f"WHERE {by.pg} = {key.pg} AND {inner.time} <= {left.time}"
+        return Rows(
+            f"{left.ours} {how}JOIN (SELECT {ours} FROM {inner.ours} GROUP BY {by.ours}{having[0]}) {alias}"
+            f" ON {key.ours} = {alias}.g",
+            f"{left.pg} {how}JOIN LATERAL (SELECT {pg} FROM {inner.pg} {before} GROUP BY {by.pg}{having[1]}) {alias}"
+            " ON true",
+            left.columns + tuple(Column(n, t, f"{alias}.{n}", f"{alias}.{n}") for n, t in made),
+            time=left.time,
+        )
 
     def version(self, left: Rows, keys: list[Column]) -> Rows:
         """The rows of a stream with a changelog's, or those of a filter of it."""

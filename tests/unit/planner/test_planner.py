@@ -2,7 +2,8 @@
 
 ``plan want=view|stream|changelog|result``: the plan as a tree, then mode, kind, key and output columns.
 ``gives="a INTEGER, b VARCHAR; …"``: the columns that PostgreSQL says its queries have, in their order; ``rates`` is a
-relation of its own. ``error want=…``: ``SQLSTATE at OFFSET "text from there": message``. ``json``: the plan's JSON.
+relation of its own. ``expires``: its state has a time to live.
+``error want=…``: ``SQLSTATE at OFFSET "text from there": message``. ``json``: the plan's JSON.
 """
 
 from __future__ import annotations
@@ -97,16 +98,18 @@ class Postgres(Answers):
         return self.queries[question]
 
 
-def _plan(text: str, want: str, gives: str = "") -> Planned:
+def _plan(text: str, want: str, gives: str = "", expires: bool = False) -> Planned:
     c = Cursor(text)
     select = c.select()
     c.end()
-    return plan_select(select, SNAPSHOT, "main", "public", want, answers=Postgres(gives=gives.split(";")))
+    answers = Postgres(gives=gives.split(";"))
+    return plan_select(select, SNAPSHOT, "main", "public", want, answers=answers, expires=expires)
 
 
 def _run(case: Case) -> str:
     try:
-        planned = _plan(case.input, case.args.get("want", "result"), case.args.get("gives", ""))
+        want, gives = case.args.get("want", "result"), case.args.get("gives", "")
+        planned = _plan(case.input, want, gives, "expires" in case.args)
     except PgStreamError as e:
         hint = f"\nHINT: {e.hint}" if e.hint and "docs/statements" not in e.hint else ""
         detail = f"\nDETAIL: {e.detail}" if e.detail else ""
