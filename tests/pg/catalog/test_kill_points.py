@@ -11,6 +11,7 @@ import datetime as dt
 import gc
 import os
 import random
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgstream.catalog.privileges import Grant
 from pgstream.catalog.records import ObjectRecord, PolicyRecord, RelationRecord, Snapshot
 from pgstream.catalog.store import Catalog
-from pgstream.names import FullName
+from pgstream.names import FullName, view_log
 from tests.pg.catalog.conftest import wipe
 from tests.pg.catalog.test_catalog import query, stream, view
 
@@ -108,6 +110,74 @@ CHANGES |= {
 }  # fmt: skip
 
 
+async def _reader(catalog: Catalog) -> None:
+    """A view upon a view, whose query reads the first one's changes."""
+    await _view(catalog)
+    await _read(catalog)
+
+
+async def _read(catalog: Catalog) -> None:
+    reads = replace(query("more", sources=(str(FULL),)), id=str(uuid.uuid4()))
+    await catalog.create_query(reads, replace(view("more"), id=""), reads=[FULL])
+
+
+async def _readers(catalog: Catalog, step: Callable[[str], Awaitable[Any]]) -> None:
+    for found in await catalog.queries():
+        if str(FULL) in found.sources:
+            await step(found.id)
+
+
+async def _end(catalog: Catalog, id: str) -> None:
+    """As the engine ends a query."""
+    await catalog.set_query(id, intended="terminated", actual="terminate_requested")
+    await catalog.drop_view_logs(id)
+    await catalog.set_query(id, actual="terminated")
+
+
+SOURCE = ObjectRecord("descriptor_source", "d", "", options={"messages": "a.M"}, owner="sysadmin", created_by="admin")
+REGISTRY = ObjectRecord("schema_registry", "g", "CONFLUENT", options={"uris": "http://x"}, owner="sysadmin")
+ATTACHED = replace(SOURCE, options={"messages": "a.M", "attached to value of t in k": "a.M"})
+ROLE = ObjectRecord("role", "r", owner="sysadmin", created_by="admin")
+GRANT = Grant("r", "select", "relation", str(FULL))
+
+
+async def _store(catalog: Catalog) -> None:
+    await catalog.create_store("k", "kafka", {"a": "b", "p": "x"}, frozenset({"p"}), "sysadmin")
+
+
+async def _role(catalog: Catalog) -> None:
+    await _view(catalog)
+    await catalog.authority.create_role(ROLE, [], ["sysadmin"])
+
+
+async def _granted(catalog: Catalog) -> None:
+    await _role(catalog)
+    await catalog.authority.grant([GRANT])
+
+
+CHANGES |= {
+    "read_view": (_view, _read),
+    "end_reader": (_reader, lambda c: _readers(c, lambda id: _end(c, id))),
+    "discard_reader": (_reader, lambda c: _readers(c, c.discard_query)),
+    "truncate_read_view": (_reader, lambda c: c.truncate_relation(FULL)),
+    "drop_store": (_store, lambda c: c.drop_store("k")),
+    "update_store": (_store, lambda c: c.update_store("k", {"a": "c", "p": "y"}, frozenset({"p"}))),
+    "create_descriptors": (None, lambda c: c.inventory.create(SOURCE, {"file": "QUJD"})),
+    "attach_descriptor": (lambda c: c.inventory.create(SOURCE, {"file": "QUJD"}),
+                          lambda c: c.inventory.update(ATTACHED)),
+    "create_registry": (None, lambda c: c.inventory.create(REGISTRY, {"password": "hush"})),
+    "drop_registry": (lambda c: c.inventory.create(REGISTRY, {"password": "hush"}),
+                      lambda c: c.inventory.drop(REGISTRY.key)),
+    "create_role": (_view, lambda c: c.authority.create_role(ROLE, [], ["sysadmin"])),
+    "drop_role": (_role, lambda c: c.authority.drop_role("r")),
+    "grant": (_role, lambda c: c.authority.grant([GRANT])),
+    "revoke": (_granted, lambda c: c.authority.revoke([GRANT])),
+    "give_view": (_granted, lambda c: c.authority.give("relation", str(FULL), "r")),
+    "alter_policy": (_policy, lambda c: c.policies.alter(FULL, "p", replace(POLICY, using="n > 1"), None, None)),
+    "copy_system_tables": (_view, lambda c: c.copy_system_tables("main")),
+}  # fmt: skip
+
+
 class Killed(BaseException):
     """The end of the process, as far as PostgreSQL is concerned."""
 
@@ -150,12 +220,18 @@ class Life:
 def shown(snapshot: Snapshot) -> dict[str, Any]:
     """What is there, without the ids and moments that are made anew."""
     return {
-        "databases": sorted(snapshot.databases), "schemas": sorted(snapshot.schemas), "stores": sorted(snapshot.stores),
+        "databases": sorted(snapshot.databases), "schemas": sorted(snapshot.schemas),
+        "stores": sorted((s.name, dict(s.options)) for s in snapshot.stores.values()),
         "relations": sorted(
-            (str(r.full), r.kind, r.description, r.row_security, r.policies) for r in snapshot.relations.values()
+            (str(r.full), r.kind, r.description, r.row_security, r.policies, r.owner)
+            for r in snapshot.relations.values()
         ),
+        "copies": sorted(snapshot.system_copies),
+        "memberships": sorted((m.role, m.member) for m in snapshot.access.memberships),
+        "grants": sorted((g.role, g.privilege, g.name) for of in snapshot.access.grants.values() for g in of),
         "tokens": dict(snapshot.access.tokens), "users": snapshot.access.users,
-        "objects": sorted(snapshot.objects), "defaults": dict(snapshot.defaults),
+        "objects": sorted((o.key, sorted(o.options.items())) for o in snapshot.objects.values()),
+        "defaults": dict(snapshot.defaults),
     }  # fmt: skip
 
 
@@ -168,6 +244,17 @@ def in_postgres(postgres: Any, database: str, relations: list[RelationRecord]) -
             " OR c.relkind = 'i' AND NOT (SELECT indisunique FROM pg_index WHERE indexrelid = c.oid)) ORDER BY 1, 2"
         ).fetchall()
     assert found == sorted((r.full.schema, r.full.name) for r in relations)
+
+
+def logs_agree(postgres: Any, database: str, live: list[str]) -> None:
+    """Views write their changes for queries that live, each into a log that is there."""
+    with psycopg.connect(postgres.url(database)) as conn:
+        found = conn.execute("SELECT relname FROM pg_class WHERE relname ~ '^c_[0-9a-f]{32}_' AND relkind = 'r'")
+        logs = {name for (name,) in found.fetchall()}
+        triggers = conn.execute("SELECT tgname, tgenabled <> 'D' FROM pg_trigger WHERE tgname ~ '^c_[0-9a-f]{32}_'")
+        written = {(name[:-2], on) for name, on in triggers.fetchall()}
+    assert written == {(log, True) for log in logs}
+    assert all(any(log.startswith(view_log(id)) for id in live) for log in logs)
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES))
@@ -209,6 +296,7 @@ async def test_killed(name: str, catalog: Catalog, reopen: Any, postgres: Any, m
         for database in catalog.snapshot.databases:
             mine = [r for r in catalog.snapshot.relations.values() if r.full.database == database]
             in_postgres(postgres, database, mine)
+            logs_agree(postgres, database, [q.id for q in await catalog.queries()])
         # What was cut off can be done now, unless it is done.
         if shown(catalog.snapshot) == start:
             await change(catalog)

@@ -20,7 +20,7 @@ import pytest
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.embedded.postgres import open_postgres
-from tests.pg.catalog.test_kill_points import SEED, in_postgres
+from tests.pg.catalog.test_kill_points import SEED, in_postgres, logs_agree
 from tests.server import PASSWORD
 
 pytestmark = pytest.mark.pg
@@ -43,10 +43,11 @@ async def _look(folder: Path) -> list[str]:
     postgres = await open_postgres(config)
     try:
         catalog = await Catalog.open(config, postgres.url, folder)
-        snapshot = catalog.snapshot
+        snapshot, live = catalog.snapshot, [q.id for q in await catalog.queries()]
         await catalog.close()
         for database in snapshot.databases:
             in_postgres(postgres, database, [r for r in snapshot.relations.values() if r.full.database == database])
+            logs_agree(postgres, database, live)
         with psycopg.connect(postgres.url("postgres")) as conn:
             found = {name for (name,) in conn.execute("SELECT rolname FROM pg_roles WHERE rolcanlogin").fetchall()}
             databases = {name for (name,) in conn.execute("SELECT datname FROM pg_database").fetchall()}
