@@ -111,6 +111,7 @@ EXAMPLES: dict[str, str] = {
     "DropView": "DROP VIEW nope",
     "GenerateColumns": "GENERATE COLUMNS nope WITH ('store' = nowhere, 'topic' = 'nope')",
     "GenerateStreamDdl": "GENERATE STREAM DDL nope WITH ('store' = nowhere, 'topic' = 'nope')",
+    "GenerateTemplate": "GENERATE TEMPLATE FOR STORE TYPE nope",
     "GrantOwnership": "GRANT OWNERSHIP ON STORE nope TO nobody",
     "GrantPrivileges": "GRANT SELECT (a), INSERT ON RELATION nope TO ROLE nobody WITH GRANT OPTION",
     "GrantRole": "GRANT ROLE nope TO USER 'nobody'",

@@ -2,8 +2,8 @@
 
 Owns: the registration of every statement, ``recognize`` and ``parse``.
 Must not know: grammar (each class's ``parse``), sessions, the wire.
-Start reading at ``STATEMENTS``; words that PostgreSQL has too are decided in ``shared.py``, planned statements are
-named in ``later.py``. How to add a statement: ``docs/howto/add_a_statement.md``.
+Start reading at ``STATEMENTS``; words that PostgreSQL has too are decided in ``shared.py``. How
+to add a statement: ``docs/howto/add_a_statement.md``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pgstream.catalog.records import Snapshot
 from pgstream.errors import StatementTooLong
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import head
-from pgstream.statements import later
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Session, Statement
@@ -139,7 +138,9 @@ from pgstream.statements.sources import (
 from pgstream.statements.stores import CreateStore, DescribeStore, DropStore, ListStores, UpdateStore
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable, DescribeTable, DescribeTableColumns, ListTables
+from pgstream.statements.templates import GenerateTemplate
 from pgstream.statements.tokens import AlterApiToken, CreateApiToken, DropApiToken, ListApiTokens
+from pgstream.statements.unknown import Unknown
 from pgstream.statements.use import UseComputePool, UseDatabase, UseSchema, UseStore
 from pgstream.statements.users import AlterUser, DescribeUser, DropUser, ListUsers
 from pgstream.statements.virtual import CreateVirtualChangelog, CreateVirtualStream
@@ -243,6 +244,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     FetchCursor,
     GenerateColumns,
     GenerateStreamDdl,
+    GenerateTemplate,
     GrantPrivileges,
     GrantOwnership,
     GrantRole,
@@ -318,7 +320,7 @@ _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEME
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",
                    "TERMINATE", "USE"))  # fmt: skip
-_FIRST = frozenset({w[0] for w in _BY_WORDS} | {w[0] for w in later.LATER} | set(SHARED) | _OURS | {"SHOW"})
+_FIRST = frozenset({w[0] for w in _BY_WORDS} | set(SHARED) | _OURS | {"SHOW"})
 # DESCRIBE QUERY state describes a query of that name.
 _A_QUERY = re.compile(r"\s*\w+\s+\w+\s+\w+\s*(?::\s*\d+\s*)?;?\s*\Z")
 # INSERT INTO entity VALUES … writes PostgreSQL's table of that name.
@@ -342,9 +344,7 @@ def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement
         return found
     if words[0] in SHARED and (found := decided(text, words, snapshot, session)) is not None:
         return found
-    if later.find(words) is not None:
-        return later.Later
-    return later.Unknown if words[0] in _OURS else None
+    return Unknown if words[0] in _OURS else None
 
 
 def parse(text: str, cls: type[Statement]) -> Statement:
@@ -369,13 +369,8 @@ def _by_words(words: tuple[str, ...], text: str) -> type[Statement] | None:
             return DescribeQuery
         if found is RevokeInvitation and words[2:3] == ("FROM",):
             return None  # PostgreSQL's, of a role of that name
-        # A longer name of a planned statement wins: DESCRIBE QUERY STATE q, DESCRIBE SCHEMA s.
-        return later.Later if later.find(words) is not None and not _longer(found, words) else found
+        return found
     return None
-
-
-def _longer(found: type[Statement], words: tuple[str, ...]) -> bool:
-    return len(found.words) >= len((later.find(words) or "").split())
 
 
 def _quoted_entity(text: str) -> bool:

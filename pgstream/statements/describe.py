@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import later
 from pgstream.statements.access import Need
 from pgstream.statements.answers import json_text, listing
 from pgstream.statements.applications import BeginApplication
@@ -81,7 +80,6 @@ def _parse(c: Cursor) -> Describable:
         return SelectStream.parse(c)
     if c.peek(*BeginApplication.words):
         return BeginApplication.parse(c)
-    later.refuse(c.words(), c.at, within="DESCRIBE")
     unknown = c.fault()
     unknown.hint = _OBJECTS
     raise unknown

@@ -347,7 +347,8 @@ def test_lists_show_what_is_seen(house: House, ask: Ask, kind: str, text: str) -
     "text",
     [
         "CAN I CREATE_DATABASE", "LIST USER ROLES", "LIST USERS", "LIST API_TOKENS", "LIST ORGANIZATIONS",
-        "LIST MY INVITATIONS", "LIST REGIONS", "LIST INDEXES", "LIST DESCRIPTORS", "LIST POLICIES",
+        "LIST MY INVITATIONS", "LIST REGIONS", "GENERATE TEMPLATE FOR SECRET",
+        "LIST INDEXES", "LIST DESCRIPTORS", "LIST POLICIES",
         "LIST METRICS INTEGRATIONS", "LIST SECURITY INTEGRATIONS", "USE ROLE exact", "USE ORGANIZATION default",
         "DESCRIBE ORGANIZATION default",
         "SET DEFAULT ROLE exact", "CREATE API_TOKEN every WITH ('token.role_name' = exact)",

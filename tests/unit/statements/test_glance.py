@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pgstream import statements
 from pgstream.catalog.mentions import Mentions
 from pgstream.server.search_path import SearchPath
-from pgstream.statements import glance, heading, later
+from pgstream.statements import glance, heading
 from tests.unit.statements.snapshots import SNAPSHOT, session
 
-OURS = [s.words for s in statements.STATEMENTS] + sorted(later.LATER)
+OURS = [s.words for s in statements.STATEMENTS]
 OLDER = [tuple(heading.OLDER.get(word, word) for word in words) for words in OURS]
 WORDS = sorted(
     {word for words in OURS + OLDER for word in words}

@@ -18,9 +18,10 @@ from pgstream.errors import PgStreamError
 from pgstream.names import Name, QName
 from pgstream.properties import Given
 from pgstream.sql.select import Select
-from pgstream.statements import glance, later, shared
+from pgstream.statements import glance, shared
 from pgstream.statements.base import Context, Statement
 from pgstream.statements.explained import plan_text
+from pgstream.statements.unknown import Unknown
 from tests.datadriven import Case, cases, check
 from tests.unit.statements.snapshots import SNAPSHOT, session
 
@@ -135,8 +136,7 @@ def test_every_statement_declares_its_privileges_or_why_it_needs_none() -> None:
     """``needs`` is asked in one place for all; a statement that says nothing would be refused as an internal error."""
     for s in statements.STATEMENTS:
         assert (s.needs is not Statement.needs) != bool(s.free), s
-    for said in (later.Later, later.Unknown):
-        assert not said.free  # their parsing never ends well
+    assert not Unknown.free  # its parsing never ends well
     with pytest.raises(NotImplementedError):
         Statement().needs(None)  # type: ignore[arg-type]
 
@@ -146,19 +146,8 @@ def test_statements_are_sorted_and_found_by_their_words() -> None:
     assert words == sorted(words)
     for s in statements.STATEMENTS:
         if s not in statements._SHARED_WORDS:
-            # A name follows, so that no planned statement's longer words match.
             assert statements.recognize(" ".join(s.words) + " x y", SNAPSHOT, session()) is s
             assert statements.recognize(" ".join(s.words).lower() + " x y", SNAPSHOT, session()) is s
-
-
-def test_every_planned_statement_is_refused_by_name() -> None:
-    for words in later.LATER:
-        text = " ".join(words) + " x"
-        found = statements.recognize(text, SNAPSHOT, session())
-        assert found is later.Later, text
-        with pytest.raises(PgStreamError) as e:
-            statements.parse(text, found)
-        assert e.value.sqlstate == "0A000" and e.value.text.startswith(" ".join(words))
 
 
 def test_shared_words_without_streams_never_reach_a_parser(monkeypatch: pytest.MonkeyPatch) -> None:
