@@ -70,10 +70,14 @@ def _between(here: int | str, end: int | str) -> int:
 
 
 def _offsets(text: str | None) -> dict[str, int | str]:
-    """``{"topic": {"0": 12}}`` as partition → offset: a number, or text that only its system understands."""
+    """``{"topic": {"0": 12}}`` as partition → offset: a number, or text that only its system understands.
+
+    Of a place with more to it, ``{"count": 12, …}``, how many records come before it.
+    """
     if not text or text == "null":
         return {}
     read = json.loads(text)
     if not isinstance(read, dict):
         return {}
-    return {p: o for topic in read.values() if isinstance(topic, dict) for p, o in topic.items()}
+    places = {p: o for topic in read.values() if isinstance(topic, dict) for p, o in topic.items()}
+    return {p: o["count"] if isinstance(o, dict) else o for p, o in places.items()}

@@ -18,13 +18,14 @@ from pgstream.stores.spec import Admin, AdminFactory, StoreType, Trouble, Troubl
 # One line a store type: the SQL keyword in lower case, and the module that holds its ``STORE``.
 REGISTRY: dict[str, str] = {
     "kafka": "pgstream.stores.kafka",
+    "kinesis": "pgstream.stores.kinesis",
     "postgresql": "pgstream.stores.postgresql",
 }
 ALIASES = {"confluent_kafka": "kafka", "postgres": "postgresql"}
 
 # Types of the product that have no folder here yet.
 PLANNED = (
-    "CLICKHOUSE", "DATABRICKS", "ICEBERG_GLUE", "ICEBERG_REST", "KINESIS", "ORACLE", "S3", "SNOWFLAKE",
+    "CLICKHOUSE", "DATABRICKS", "ICEBERG_GLUE", "ICEBERG_REST", "ORACLE", "S3", "SNOWFLAKE",
 )  # fmt: skip
 
 

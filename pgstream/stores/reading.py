@@ -6,6 +6,8 @@ tables. Start reading at ``SOURCE``.
 
 from __future__ import annotations
 
+import datetime as dt
+
 from pgstream.stores.spec import Kind, Option
 
 FORMATS = ("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")
@@ -53,3 +55,15 @@ LATENESS = (
 )
 SOURCE = (TIMESTAMP, TIMESTAMP_FORMAT, *LATENESS, *BAD_RECORDS)
 """What a source's WITH may say in every store that streams."""
+
+
+def moment(text: str) -> int:
+    """Epoch milliseconds; a time in ISO 8601 is UTC unless it says otherwise."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        when = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("its time is neither epoch milliseconds nor ISO 8601") from None
+    when = when if when.tzinfo is not None else when.replace(tzinfo=dt.UTC)
+    return int(when.timestamp() * 1000)

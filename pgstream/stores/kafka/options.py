@@ -7,13 +7,12 @@ Must not know: what a client library calls a setting; ``client.py`` translates. 
 from __future__ import annotations
 
 from pgstream.stores import reading
+from pgstream.stores.aws import region, role_arn
 from pgstream.stores.kafka.values import (
     brokers,
     extensions,
     position,
     protocols,
-    region,
-    role_arn,
     suites,
     token_endpoint,
 )

@@ -6,15 +6,15 @@ hold a secret. Must not know: the options, the client libraries. Start reading a
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from urllib.parse import urlsplit
+
+from pgstream.stores.reading import moment
 
 _SCHEME = re.compile(r"\A(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.I)
 _BROKER = re.compile(r"\A(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?\Z", re.A)
 _OFFSETS = re.compile(r"\A\d+:\d+(?:,\d+:\d+)*\Z", re.A)
 _EXTENSION = re.compile(r"\A[A-Za-z]+=[\x21-\x2b\x2d-\x7e]+\Z")
-_ROLE = re.compile(r"\Aarn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+\Z", re.A)
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 
 SUITES = {
@@ -82,20 +82,6 @@ def extensions(text: str) -> str:
     return ",".join(found)
 
 
-def role_arn(text: str) -> str:
-    """The Amazon resource name of an IAM role."""
-    if not _ROLE.match(text.strip()):
-        raise ValueError("it is not the ARN of an IAM role")
-    return text.strip()
-
-
-def region(text: str) -> str:
-    """An AWS region."""
-    if not re.match(r"\A[a-z]{2}[a-z0-9-]{3,30}\Z", text.strip()):
-        raise ValueError("it is not an AWS region")
-    return text.strip()
-
-
 def position(text: str) -> str:
     """Where reading begins: ``earliest``, ``latest``, ``timestamp:`` epoch milliseconds, ``offset:`` partition:offset.
 
@@ -105,20 +91,9 @@ def position(text: str) -> str:
     match word.lower():
         case ("earliest" | "latest") as plain if not rest:
             return plain
-        case "timestamp" if rest.isascii() and rest.isdigit():
-            return f"timestamp:{int(rest)}"
         case "timestamp":
-            return f"timestamp:{_milliseconds(rest)}"
+            return f"timestamp:{moment(rest)}"
         case "offset" | "offsets" if _OFFSETS.match(rest := rest.replace(" ", "")):
             pairs = dict(pair.split(":") for pair in rest.split(","))
             return "offset:" + ",".join(f"{int(p)}:{int(o)}" for p, o in sorted(pairs.items(), key=lambda i: int(i[0])))
     raise ValueError("it is not earliest, latest, timestamp:<time> or offset:<partition>:<offset>[,…]")
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        when = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("its time is neither epoch milliseconds nor ISO 8601") from None
-    when = when if when.tzinfo is not None else when.replace(tzinfo=dt.UTC)
-    return int(when.timestamp() * 1000)

@@ -215,8 +215,8 @@ def test_no_file_of_the_server_is_read() -> None:
 def test_registry() -> None:
     assert stores.find("Kafka") is STORE and stores.find("CONFLUENT_KAFKA") is STORE
     with pytest.raises(NotYet) as planned:
-        stores.find("kinesis", 7)
-    assert planned.value.at == 7 and "KINESIS" in planned.value.text
+        stores.find("oracle", 7)
+    assert planned.value.at == 7 and "ORACLE" in planned.value.text
     with pytest.raises(InvalidOption) as unknown:
         stores.find("nope", 7)
     assert unknown.value.at == 7 and "KAFKA" in (unknown.value.hint or "")

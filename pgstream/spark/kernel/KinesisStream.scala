@@ -1,0 +1,117 @@
+package org.apache.spark.sql.pgstream
+
+import scala.collection.mutable.ArrayBuffer
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.core.{JsonFactory, JsonParser, JsonToken}
+
+import Json.Node
+
+/** A record of a shard. */
+final class ShardRecord(val key: String, val data: Array[Byte], val sequence: String, val micros: Long)
+
+/** What one call gave: records, the iterator to go on with (null at the end of a shard), and how far behind it is. */
+final class ShardPage(val records: Array[ShardRecord], val next: String, val behindMs: Long)
+
+/** A shard of a stream and those that it came from. */
+case class ShardInfo(id: String, parents: Set[String])
+
+/** The records that a range named are not there any more. */
+class RecordsGoneException(message: String) extends RuntimeException(message)
+
+/** A data stream of Kinesis. `from` is where reading begins: `trim`, `time:<ms>` or `after:<sequence>`. Sent to the tasks. */
+case class KinesisStream(name: String, place: AwsPlace) {
+  @transient private lazy val call = new AwsCall(place)
+
+  /** All shards that have records, parents before their children. */
+  def shards(): Seq[ShardInfo] = {
+    val out = ArrayBuffer.empty[ShardInfo]
+    var token: String = null
+    do {
+      val ask = Json.obj
+      if (token == null) ask.put("StreamName", name) else ask.put("NextToken", token)
+      val page = AwsCall.patiently(KinesisStream.PatienceMs)(call("ListShards", ask))
+      page.get("Shards").elements().asScala.foreach { s =>
+        out += ShardInfo(s.str("ShardId"), Set("ParentShardId", "AdjacentParentShardId").flatMap(s.opt(_)))
+      }
+      token = page.opt("NextToken").orNull
+    } while (token != null)
+    out.sortBy(_.id).toSeq
+  }
+
+  /** An iterator, which is good for five minutes. */
+  def iterator(shard: String, from: String): String = {
+    val ask = Json.obj.put("StreamName", name).put("ShardId", shard)
+    from.split(":", 2) match {
+      case Array("trim") => ask.put("ShardIteratorType", "TRIM_HORIZON")
+      case Array("time", ms) => ask.put("ShardIteratorType", "AT_TIMESTAMP").put("Timestamp", BigDecimal(ms.toLong, 3).bigDecimal)
+      case Array("after", seq) => ask.put("ShardIteratorType", "AFTER_SEQUENCE_NUMBER").put("StartingSequenceNumber", seq)
+    }
+    call("GetShardIterator", ask).str("ShardIterator")
+  }
+
+  def page(iterator: String, limit: Int): ShardPage =
+    KinesisStream.read(call.bytes("GetRecords", Json.mapper.writeValueAsBytes(Json.obj.put("ShardIterator", iterator).put("Limit", limit))))
+
+  /** PutRecords: the codes of those that were not taken, by their places. */
+  def put(body: Array[Byte]): Map[Int, String] = {
+    val answer = Json.mapper.readTree(call.bytes("PutRecords", body, 20000))
+    if (answer.get("FailedRecordCount").asInt == 0) Map.empty
+    else
+      answer.get("Records").elements().asScala.zipWithIndex.flatMap { case (r, i) =>
+        r.opt("ErrorCode").map(code => i -> s"$code: ${r.opt("ErrorMessage").getOrElse("")}")
+      }.toMap
+  }
+}
+
+object KinesisStream {
+  /** A service that is away ends the batch after this: the query then says so, and is tried again. */
+  val PatienceMs = 12000L
+  val PageRecords = 10000
+  private val factory = new JsonFactory
+
+  /** The answer of GetRecords, without a tree of it: it is up to 13 MB. */
+  def read(bytes: Array[Byte]): ShardPage = {
+    val p = factory.createParser(bytes)
+    val records = new ArrayBuffer[ShardRecord]
+    var next: String = null
+    var behind = 0L
+    p.nextToken()
+    while (p.nextToken() == JsonToken.FIELD_NAME) {
+      val name = p.currentName
+      p.nextToken()
+      name match {
+        case "Records" => while (p.nextToken() != JsonToken.END_ARRAY) records += record(p)
+        case "NextShardIterator" => next = p.getValueAsString(null)
+        case "MillisBehindLatest" => behind = p.getValueAsLong(0L)
+        case _ => p.skipChildren()
+      }
+    }
+    new ShardPage(records.toArray, next, behind)
+  }
+
+  private def record(p: JsonParser): ShardRecord = {
+    var key, sequence: String = null
+    var data = Array.emptyByteArray
+    var micros = 0L
+    while (p.nextToken() == JsonToken.FIELD_NAME) {
+      val name = p.currentName
+      p.nextToken()
+      name match {
+        case "Data" => data = p.getBinaryValue
+        case "PartitionKey" => key = p.getText
+        case "SequenceNumber" => sequence = p.getText
+        case "ApproximateArrivalTimestamp" => micros = p.getDecimalValue.movePointRight(6).longValue
+        case _ => p.skipChildren()
+      }
+    }
+    new ShardRecord(key, data, sequence, micros)
+  }
+
+  /** What Python says of a store and a stream: `config` and, apart, its keys. */
+  def of(config: String, keys: String): KinesisStream = {
+    val c = Json.read(config)
+    val place = AwsPlace("kinesis", "Kinesis_20131202", c.str("endpoint"), c.str("region"), c.str("who"), AwsKeys.read(keys))
+    KinesisStream(c.str("stream"), place)
+  }
+}

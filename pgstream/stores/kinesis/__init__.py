@@ -1,0 +1,38 @@
+"""Kinesis stores: AWS Kinesis Data Streams, and whatever speaks its API.
+
+Owns: what the type is called, what it can do, and where its two faces are.
+Must not know: how either face works. Start reading at ``STORE``; the options are in ``options.py``, who one is to AWS
+in ``client.py``, talking to the service without Spark in ``admin.py``.
+"""
+
+from __future__ import annotations
+
+from pgstream.stores.kinesis.options import ENTITY, OPTIONS, RELATION, SOURCE
+from pgstream.stores.spec import Can, Full, Later, Never, StoreType
+
+STORE = StoreType(
+    name="kinesis",
+    label="Kinesis",
+    options=OPTIONS,
+    entity_options=ENTITY,
+    relation_options=RELATION,
+    source_options=SOURCE,
+    counts={"kinesis.shards": "partitions"},
+    reading=("kinesis.poll.interval.millis", "source.max.records.per.trigger"),
+    trouble="pgstream.stores.kinesis.troubles:trouble",
+    can={
+        Can.LIST: Full(),
+        Can.DESCRIBE: Full(),
+        Can.PRINT: Full(),
+        Can.CREATE_ENTITY: Full(),
+        Can.DROP_ENTITY: Full(),
+        Can.INSERT: Full(),
+        Can.STREAM: Full(),
+        Can.CHANGELOG: Full(),
+        Can.TABLE: Never("A data stream is read and written as a stream or a changelog."),
+        Can.SINK: Later("Data streams are read by queries, and not written yet."),
+        Can.BAD_RECORDS: Later("Name a Kafka store in 'source.deserialization.error.log.store'."),
+    },
+    admin="pgstream.stores.kinesis.admin:KinesisAdmin",
+    spark="pgstream.stores.kinesis.spark:KinesisStreams",
+)

@@ -1,0 +1,232 @@
+"""Kinesis and STS for tests: moto behind a door that checks signatures and fails when it is told to.
+
+``serving()`` is a thread of this process; ``resharding()`` is ``kinesis-local`` of npm, whose shards end as AWS's do
+when they are split or merged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from tests.server import within
+
+KEY, SECRET, REGION = "AKIAPGSTREAM", "a+secret/of=tests", "us-east-1"
+_SIGNED = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request, ?SignedHeaders=([^,]+), ?Signature=(\w+)")
+
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+
+class Aws:
+    """An endpoint and a client of it. ``faults``: the action's coming answers, code and message, in order."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.faults: dict[str, list[tuple[int, str, str]]] = {}
+        self.asked: list[str] = []
+        self.sessions: dict[str, tuple[str, str]] = {}
+        """Secret and token of the temporary keys that were given."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of a store."""
+        return {"uris": self.url, "kinesis.region": REGION, "kinesis.access_key_id": KEY,
+                "kinesis.secret_access_key": SECRET}  # fmt: skip
+
+    @property
+    def ddl(self) -> str:
+        """The same, in CREATE STORE."""
+        return ", ".join(f"'{k}' = '{v}'" for k, v in self.options.items())
+
+    @property
+    def client(self) -> Any:
+        return botocore.session.Session().create_client(
+            "kinesis", region_name=REGION, endpoint_url=self.url, aws_access_key_id=KEY, aws_secret_access_key=SECRET
+        )
+
+    def stream(self, name: str, shards: int = 1) -> None:
+        client = self.client
+        client.create_stream(StreamName=name, ShardCount=shards)
+        within(10, lambda: self.status(name) == "ACTIVE")
+
+    def status(self, name: str) -> str:
+        summary = self.client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+        return str(summary["StreamStatus"])
+
+    def put(self, stream: str, records: Iterable[tuple[str, str | bytes]]) -> None:
+        """Partition keys and data."""
+        waiting = [{"PartitionKey": k, "Data": v} for k, v in records]
+        client = self.client
+        for i in range(0, len(waiting), 500):
+            assert client.put_records(StreamName=stream, Records=waiting[i : i + 500])["FailedRecordCount"] == 0
+
+    def split(self, stream: str, shard: dict[str, Any]) -> None:
+        """In the middle."""
+        low, high = (int(shard["HashKeyRange"][f"{end}HashKey"]) for end in ("Starting", "Ending"))
+        self.client.split_shard(
+            StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((low + high) // 2)
+        )
+        within(10, lambda: self.status(stream) == "ACTIVE")
+
+    def merge(self, stream: str, one: str, other: str) -> None:
+        """Two that are beside each other, the lower one first."""
+        self.client.merge_shards(StreamName=stream, ShardToMerge=one, AdjacentShardToMerge=other)
+        within(10, lambda: self.status(stream) == "ACTIVE")
+
+    def records(self, stream: str) -> list[dict[str, Any]]:
+        """All that the stream holds, shard by shard."""
+        client, out = self.client, []
+        for shard in client.list_shards(StreamName=stream)["Shards"]:
+            iterator = client.get_shard_iterator(
+                StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            while iterator:
+                found = client.get_records(ShardIterator=iterator)
+                out += [r | {"ShardId": shard["ShardId"]} for r in found["Records"]]
+                iterator = found.get("NextShardIterator") if found["Records"] else None
+        return out
+
+
+class _Door:
+    """What AWS does before a service is asked: who is it, and may it. Signatures are computed again by botocore."""
+
+    def __init__(self, aws: Aws, behind: Application) -> None:
+        self.aws, self.behind = aws, behind
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"].startswith("/moto-api"):
+            return self.behind(environ, start)
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]
+        self.aws.asked.append(action)
+        refused = self._refused(environ, body) or self._told(action)
+        if refused is not None:
+            status, code, message = refused
+            start(f"{status} Refused", [("Content-Type", "application/x-amz-json-1.1")])
+            return [json.dumps({"__type": code, "message": message}).encode()]
+        return self._answer(environ | {"wsgi.input": io.BytesIO(body)}, start, body)
+
+    def _told(self, action: str) -> tuple[int, str, str] | None:
+        waiting = self.aws.faults.get(action)
+        return waiting.pop(0) if waiting else None
+
+    def _answer(self, environ: dict[str, Any], start: Any, body: bytes) -> Iterable[bytes]:
+        if b"Action=AssumeRole" not in body:
+            return self.behind(environ, start)
+        if b"ExternalId=tests" not in body:
+            start("403 Refused", [("Content-Type", "text/xml")])
+            return [b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>No.</Message></Error></ErrorResponse>"]
+        self.aws.asked[-1] = "AssumeRole"
+        answer = b"".join(self.behind(environ, start))
+        found = [re.search(rf"<{n}>([^<]+)<".encode(), answer) for n in _GIVEN]
+        key, secret, token = (m[1].decode() for m in found if m is not None)
+        self.aws.sessions[key] = (secret, token)
+        return [answer]
+
+    def _refused(self, environ: dict[str, Any], body: bytes) -> tuple[int, str, str] | None:
+        found = _SIGNED.search(environ.get("HTTP_AUTHORIZATION", ""))
+        if found is None:
+            return 403, "MissingAuthenticationTokenException", "Missing Authentication Token"
+        key, region, service, signed, signature = found.groups()
+        secret, token = self.aws.sessions.get(key, (SECRET if key == KEY else "", ""))
+        if not secret or token != environ.get("HTTP_X_AMZ_SECURITY_TOKEN", ""):
+            return 403, "UnrecognizedClientException", "The security token included in the request is invalid."
+        auth = SigV4Auth(Credentials(key, secret, token or None), service, region)
+        if self._signed(environ, body, auth, signed) != signature:
+            return 403, "InvalidSignatureException", "The request signature we calculated does not match."
+        return None
+
+    @staticmethod
+    def _signed(environ: dict[str, Any], body: bytes, auth: Any, signed: str) -> str:
+        headers = {"host": environ["HTTP_HOST"]}
+        for name in signed.split(";"):
+            variable = name.upper().replace("-", "_")
+            headers[name] = environ.get(f"HTTP_{variable}") or environ.get(variable) or ""
+        request = AWSRequest("POST", f"http://{environ['HTTP_HOST']}{environ['PATH_INFO']}", headers, body)
+        request.context["timestamp"] = headers["x-amz-date"]
+        moment = dt.datetime.strptime(headers["x-amz-date"], "%Y%m%dT%H%M%SZ")
+        assert abs((dt.datetime.now(dt.UTC).replace(tzinfo=None) - moment).total_seconds()) < 300
+        return str(auth.signature(auth.string_to_sign(request, _canonical(request, signed)), request))
+
+
+def _canonical(request: AWSRequest, signed: str) -> str:
+    lines = "".join(f"{n}:{' '.join(request.headers[n].split())}\n" for n in signed.split(";"))
+    return "\n".join(["POST", "/", "", lines, signed, hashlib.sha256(request.body or b"").hexdigest()])
+
+
+_GIVEN = ("AccessKeyId", "SecretAccessKey", "SessionToken")
+
+
+class _Quiet(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log(self, *_: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Aws]:
+    """moto in a thread, on a free port."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    aws = Aws(f"http://127.0.0.1:{port}")
+    door = _Door(aws, DomainDispatcherApplication(create_backend_app))
+    server: BaseWSGIServer = make_server("127.0.0.1", port, door, threaded=True, request_handler=_Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield aws
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def resharding(folder: Path) -> Iterator[Aws]:
+    """kinesis-local, whose shards end; skipped where there is no Node."""
+    if shutil.which("npm") is None:
+        pytest.skip("needs node and npm")
+    home = folder / "kinesis-local"
+    home.mkdir()
+    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "kinesis-local@0.6.2"]
+    subprocess.run(install, cwd=home, check=True, capture_output=True)
+    ports = []
+    for _ in range(2):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            ports.append(s.getsockname()[1])
+    env = os.environ | {"KINESIS_MOCK_PLAIN_PORT": str(ports[0]), "KINESIS_MOCK_TLS_PORT": str(ports[1]),
+                        "LOG_LEVEL": "ERROR", "SHARD_LIMIT": "50", "CREATE_STREAM_DURATION": "10ms",
+                        "SPLIT_SHARD_DURATION": "10ms", "MERGE_SHARDS_DURATION": "10ms",
+                        "DELETE_STREAM_DURATION": "10ms", "UPDATE_SHARD_COUNT_DURATION": "10ms"}  # fmt: skip
+    # It looks for its certificate in the folder that it runs in.
+    process = subprocess.Popen(
+        ["node", "main.js"], cwd=home / "node_modules" / "kinesis-local", env=env, stdout=subprocess.DEVNULL
+    )
+    aws = Aws(f"http://127.0.0.1:{ports[0]}")
+    try:
+        within(30, lambda: socket.create_connection(("127.0.0.1", ports[0]), 1).close() is None)
+        yield aws
+    finally:
+        process.kill()
+        process.wait()
