@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 5
+VERSION = 6
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
