@@ -79,7 +79,7 @@ def plans(names: Iterable[str]) -> dict[str, p.Plan]:
             sink: p.Sink = p.ViewSink(f"main.public.v_{name}", "main", f"v_{name}", planned.mode, list(planned.key))
         else:
             mode = planned.mode if want == "changelog" else "append"
-            sink = p.KafkaSink(
+            sink = p.RecordSink(
                 f"main.public.{name}", "k", name, mode, "json", list(planned.columns), "json" if key else None, key
             )
         out[name] = p.Plan(planned.root, sink)

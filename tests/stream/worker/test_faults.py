@@ -169,7 +169,7 @@ def test_killed_worker_resumes_exactly(
     src = source(topic, "id BIGINT, k BIGINT", options={"source.max.records.per.trigger": "700"})
     counts = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("n", "count(1)"), p.Expr("s", "sum(`id`)")])
     plans = [p.Plan(counts, into(view, "upsert", ["k"])),
-             p.Plan(src, p.KafkaSink("r", "k", out, "append", "json", ["id", "k"], "json", ["k"]))]  # fmt: skip
+             p.Plan(src, p.RecordSink("r", "k", out, "append", "json", ["id", "k"], "json", ["k"]))]  # fmt: skip
     rows = [(str(i % keys), json.dumps({"id": i, "k": i % keys})) for i in range(total)]
     kafka.produce(topic, rows)
     ids = [str(uuid.uuid4()) for _ in plans]

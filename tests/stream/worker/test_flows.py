@@ -31,7 +31,7 @@ def test_filter_and_project_into_a_topic(worker: WorkerProcess, env: Environment
     kafka.topic(out, 2, message_timestamp_after_max_ms="9223372036854775807")
     src = source(topic, "id BIGINT, name VARCHAR, ts BIGINT")
     root = project(p.Filter(src, p.Expr("", "`id` % 2 = 0")), "id", "up = upper(`name`)")
-    sink = p.KafkaSink("r", "k", out, "append", "json", ["up", "id"], "primitive", ["up"])
+    sink = p.RecordSink("r", "k", out, "append", "json", ["up", "id"], "primitive", ["up"])
     query = worker.start(p.Plan(root, sink), env)
     got = kafka.consume(out, 50)
     assert sorted(int(json.loads(v)["id"]) for _, v, _ in got) == list(range(0, 100, 2))
@@ -67,7 +67,7 @@ def test_final_windows_come_once_and_in_order(
     src = source(topic, "k VARCHAR, ts BIGINT", watermark=True, lateness_ms=1)
     window = p.Aggregate(src, [p.Expr("k", "`k`")], [p.Expr("n", "count(1)")], p.Window("tumble", 20_000, 20_000), True)
     root = project(window, "k", "n", "window_end")
-    sink = p.KafkaSink("r", "k", out, "append", "json", ["k", "n", "window_end"], "json", ["k"])
+    sink = p.RecordSink("r", "k", out, "append", "json", ["k", "n", "window_end"], "json", ["k"])
     query = worker.start(p.Plan(root, sink), env)
     got = kafka.consume(out, 5)  # the watermark of the last event is past the fifth window
     ends = [json.loads(v)["window_end"] for _, v, _ in got]
