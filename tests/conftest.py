@@ -1,3 +1,22 @@
 """Shared fixtures. ``tests.datadriven`` reads the .test files; ``tests.server`` starts what they need."""
 
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
 pytest_plugins = ["tests.datadriven", "tests.server", "tests.flows", "tests.postgres"]
+
+BEGAN = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The suite's closing line, by its name, into the file that the environment names: suites may run side by side."""
+    if file := os.environ.get("PGSTREAM_CLOSING_LINES"):
+        parts, _ = terminalreporter.build_summary_stats_line()
+        counts = ", ".join(text for text, _ in parts)
+        with Path(file).open("a") as f:
+            f.write(f"{' '.join(config.args)}: {counts} in {time.monotonic() - BEGAN:.0f} s\n")
