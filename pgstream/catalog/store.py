@@ -63,7 +63,7 @@ from pgstream.catalog.system_copies import SystemCopies
 from pgstream.catalog.users import Users
 from pgstream.catalog.watch import CHANNEL, watch
 from pgstream.config import Config
-from pgstream.errors import DependentsExist, PgStreamError, RelayedError
+from pgstream.errors import DependentsExist, PgStreamError, RelayedError, UndefinedSchema
 from pgstream.names import FullName
 
 Url = Callable[..., str]
@@ -286,12 +286,10 @@ class Catalog:
             ended = None if transaction is None else await undecided.end(conn, transaction, wait)
         if ended == undecided.IN_PROGRESS:
             return False
-        if ended == undecided.ABORTED:
-            try:
-                await self.drop_schema(database, name)
-                return True
-            except DependentsExist as e:
-                log.warning("schema of a rolled back transaction kept", schema=name, why=e.detail)
+        if ended == undecided.ABORTED and await self._dropped(
+            database, name, "schema of a rolled back transaction kept"
+        ):
+            return True
         if transaction is not None:
             async with self._administrator.connect(database) as conn:
                 await undecided.unmark(conn, name)
@@ -305,11 +303,19 @@ class Catalog:
             async with self._administrator.connect(database) as conn:
                 ended = await undecided.end(conn, transaction, wait)
             if ended == undecided.COMMITTED and (database, name) in self.snapshot.schemas:
-                try:
-                    await self.drop_schema(database, name)
-                except DependentsExist as e:
-                    log.warning("dropped schema kept", schema=name, why=e.detail)
+                await self._dropped(database, name, "dropped schema kept")
             return ended != undecided.IN_PROGRESS
+
+    async def _dropped(self, database: str, name: str, kept: str) -> bool:
+        """Drop a schema, if nobody else has meanwhile; False, and a word in the log, when what is in it keeps it."""
+        try:
+            await self.drop_schema(database, name)
+        except UndefinedSchema:
+            return True
+        except DependentsExist as e:
+            log.warning(kept, schema=name, why=e.detail)
+            return False
+        return True
 
     async def drop_schema(self, database: str, name: str, at: int | None = None, cascade: bool = False) -> None:
         await self.drop_schemas({(database, name): at}, cascade=cascade)

@@ -7,6 +7,9 @@ Must not know: rows of the catalogue, sessions. Start reading at ``mark``.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+
+from psycopg import errors as pg
 
 from pgstream.catalog.postgres import Connection, run
 from pgstream.names import quote_always as q
@@ -31,7 +34,8 @@ def mark(schema: str, transaction: str) -> str:
 
 
 async def unmark(conn: Connection, schema: str) -> None:
-    await run(conn, f"COMMENT ON SCHEMA {q(schema)} IS NULL")
+    with suppress(pg.InvalidSchemaName):  # somebody has dropped it
+        await run(conn, f"COMMENT ON SCHEMA {q(schema)} IS NULL")
 
 
 async def marks(conn: Connection) -> dict[str, str]:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from pgstream import types
-from pgstream.catalog import crypto, migrations, models
+from pgstream.catalog import crypto, migrations, models, undecided
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.catalog.store import Catalog
 from pgstream.errors import (
@@ -480,3 +480,17 @@ def test_secret_key_setting(tmp_path, config) -> None:
     (tmp_path / "secret.key").write_text("not a key")
     with pytest.raises(ConfigurationError, match="key file"):
         crypto.open_cipher(config, tmp_path)
+
+
+@pytest.mark.parametrize("ended", [undecided.ABORTED, undecided.COMMITTED])
+async def test_a_schema_that_another_session_drops_while_it_is_settled(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    async def end(*_: object) -> str:
+        await catalog.drop_schema("main", "s")
+        return ended
+
+    monkeypatch.setattr(undecided, "end", end)
+    await catalog.create_schema("main", "s", "sysadmin", transaction="3")
+    assert await catalog.settle_schema("main", "s")
+    assert ("main", "s") not in catalog.snapshot.schemas

@@ -4,6 +4,7 @@ deadlock, and at the end the catalogue and PostgreSQL agree."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import random
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from psycopg.pq import TransactionStatus
 
 from pgstream.catalog.store import Catalog
@@ -21,6 +23,8 @@ from tests.server import PASSWORD, Server
 
 pytestmark = pytest.mark.pg
 IDLE = TransactionStatus.IDLE
+FILES = FileDescriptorSet(file=[FileDescriptorProto(name="m.proto", message_type=[DescriptorProto(name="M")])])
+DESCRIPTORS = base64.b64encode(FILES.SerializeToString()).decode()
 SEED = int(os.environ.get("PGSTREAM_TEST_SEED", "16"))
 SESSIONS, EACH = 16, int(os.environ.get("PGSTREAM_TEST_STATEMENTS", "25"))
 STATEMENTS = (
@@ -43,6 +47,12 @@ STATEMENTS = (
     "DROP SCHEMA {n} CASCADE", 'SELECT count(*) FROM deltastream.sys."relations"',
     'SELECT count(*) FROM deltastream.sys."schemas"', "LIST ROLES", "LIST USERS", "DESCRIBE ROLE {n}r",
     "REINDEX TABLE views_per_user", "REINDEX SCHEMA public", "REINDEX INDEX {n}",
+    "CREATE SCHEMA_REGISTRY {n} WITH ('type' = CONFLUENT, 'uris' = 'http://127.0.0.1:1')",
+    "UPDATE SCHEMA_REGISTRY {n} WITH ('uris' = 'http://127.0.0.1:2')", "DROP SCHEMA_REGISTRY {n}",
+    "CREATE DESCRIPTOR_SOURCE {n} WITH ('file' = 'base64:" + DESCRIPTORS + "')", "DROP DESCRIPTOR_SOURCE {n}",
+    "COPY DESCRIPTOR_SOURCE {n} TO {n}c", "DROP DESCRIPTOR_SOURCE {n}c", "LIST DESCRIPTORS", "LIST POLICIES",
+    "GRANT OWNERSHIP ON DESCRIPTOR_SOURCE {n} TO {n}r", "GENERATE TEMPLATE FOR STREAM",
+    "DROP TABLE IF EXISTS {n}s, {n}t", "CREATE TABLE {n}t (i int)",
 )  # fmt: skip
 # Somebody else was quicker: it is there already, it is gone, it is in use, it is another role's now.
 MAY_FAIL = {"42710", "42P04", "42P06", "42P07", "42704", "3D000", "3F000", "42P01", "2BP01", "55006", "42501", "42939",
