@@ -272,8 +272,8 @@ def types_page() -> str:
     out.append("| `ARRAY<T>` | `array<…>` | an array of T; `jsonb` when T is nested |\n")
     out.append("| `MAP<K, V>` | `map<…>` | `jsonb` |\n| `STRUCT<name T, …>` | `struct<…>` | `jsonb` |\n\n")
     out.append(
-        "`VARCHAR(n)` keeps n for PostgreSQL; `DECIMAL` is `DECIMAL(10, 0)`; timestamps have microseconds. "
-        "`TIME` is not there yet.\n"
+        "`VARCHAR(n)` keeps n for PostgreSQL; `DECIMAL` is `DECIMAL(10, 0)`; times have microseconds, whatever their "
+        "precision says.\n"
     )
     return "".join(out)
 

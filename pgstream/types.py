@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pgstream.errors import InvalidStatement, NotYet, TooDeep
+from pgstream.errors import InvalidStatement, TooDeep
 from pgstream.names import quote, quote_spark
 
 
@@ -41,16 +41,19 @@ TABLE: dict[str, Row] = {
     "VARBINARY": Row("binary", "bytea", 17, 1001),
     "BYTES": Row("binary", "bytea", 17, 1001),
     "DATE": Row("date", "date", 1082, 1182),
+    "TIME": Row("time(6)", "time without time zone", 1083, 1183),
     "TIMESTAMP": Row("timestamp_ntz", "timestamp without time zone", 1114, 1115),
     "TIMESTAMP_LTZ": Row("timestamp", "timestamp with time zone", 1184, 1185),
 }
+CLOCKS = ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
+"""Types with fractions of a second: kept to the microsecond whatever their parameter says."""
 JSONB = Row("", "jsonb", 3802, 3807)
 ALIASES = {"INT": "INTEGER", "STRING": "VARCHAR", "NUMERIC": "DECIMAL", "DEC": "DECIMAL", "BOOL": "BOOLEAN",
             "REAL": "FLOAT", "TEXT": "VARCHAR"}  # fmt: skip
 _FROM_SPARK = {"boolean": "BOOLEAN", "tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER",
                "bigint": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "binary": "VARBINARY",
-               "date": "DATE", "timestamp_ntz": "TIMESTAMP", "timestamp": "TIMESTAMP_LTZ", "void": "VARCHAR",
-               "decimal": "DECIMAL", "varchar": "VARCHAR", "char": "VARCHAR"}  # fmt: skip
+               "date": "DATE", "time": "TIME", "timestamp_ntz": "TIMESTAMP", "timestamp": "TIMESTAMP_LTZ",
+               "void": "VARCHAR", "decimal": "DECIMAL", "varchar": "VARCHAR", "char": "VARCHAR"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,8 @@ class Type:
             return f"numeric({precision},{scale})"
         if self.name == "VARCHAR" and self.params:
             return f"character varying({self.params[0]})"
-        if self.name in ("TIMESTAMP", "TIMESTAMP_LTZ") and self.params and self.params[0] <= 6:
-            return row.pg.replace("timestamp", f"timestamp({self.params[0]})", 1)
+        if self.name in CLOCKS and self.params and self.params[0] <= 6:
+            return row.pg.replace(" ", f"({self.params[0]}) ", 1)
         return row.pg
 
     @property
@@ -122,7 +125,7 @@ class Type:
             return (precision << 16 | scale) + 4
         if self.name == "VARCHAR" and self.params:
             return self.params[0] + 4
-        if self.name in ("TIMESTAMP", "TIMESTAMP_LTZ") and self.params and self.params[0] <= 6:
+        if self.name in CLOCKS and self.params and self.params[0] <= 6:
             return self.params[0]
         return -1
 
@@ -191,11 +194,9 @@ class _Reader:
         params = tuple(self.numbers())
         if self.spark:
             name = _FROM_SPARK.get(name, name)
-            params = () if name in ("VARCHAR",) else params
+            params = () if name in ("VARCHAR", "TIME") else params
         elif name == "DOUBLE" and self.peek() == "PRECISION":
             self.next()
-        if name in ("TIME",):
-            raise NotYet(what="type TIME")
         if name not in TABLE:
             raise self.fail()
         return Type(name, params)
@@ -242,7 +243,7 @@ class _Reader:
 
 
 def parse(text: str) -> Type:
-    """Read DeltaStream type text; errors: 42601 for what is not a type, 0A000 for TIME."""
+    """Read DeltaStream type text; errors: 42601 for what is not a type."""
     return _Reader(text, spark=False).whole()
 
 

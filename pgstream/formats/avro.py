@@ -18,8 +18,9 @@ import fastavro.schema
 
 from pgstream.errors import NotSupported, TypeMismatch, UnusableSchema
 from pgstream.formats.columns import Field
-from pgstream.types import BOOLEAN, Type
+from pgstream.types import BOOLEAN, CLOCKS, Type
 
+_DECLARE = "Declare the columns that are wanted; others are passed over."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PLAIN = {
     "boolean": BOOLEAN,
@@ -34,6 +35,8 @@ _PLAIN = {
 }
 _LOGICAL = {
     ("int", "date"): Type("DATE"),
+    ("int", "time-millis"): Type("TIME", (3,)),
+    ("long", "time-micros"): Type("TIME", (6,)),
     ("long", "timestamp-millis"): Type("TIMESTAMP_LTZ", (3,)),
     ("long", "timestamp-micros"): Type("TIMESTAMP_LTZ", (6,)),
     ("long", "timestamp-nanos"): Type("TIMESTAMP_LTZ", (9,)),
@@ -109,7 +112,10 @@ def _type(schema: Any, path: str) -> Type:
     if isinstance(s, list):
         if not (branches := [b for b in s if _word(b) != "null"]):
             return Type("VARCHAR")
-        return Type("STRUCT", fields=tuple((_branch(b), _type(b, path)) for b in branches))
+        named = {_branch(b): b for b in branches}
+        if len(named) < len(branches):
+            raise UnusableSchema(why=f'field "{path}" is a union of which two branches have one name', hint=_DECLARE)
+        return Type("STRUCT", fields=tuple((name, _type(b, path)) for name, b in named.items()))
     word, details = _word(s), s if isinstance(s, Mapping) else {}
     if isinstance(s, Mapping) and isinstance(s["type"], (Mapping, list)):
         return _type(s["type"], path)
@@ -130,7 +136,7 @@ def _type(schema: Any, path: str) -> Type:
     if (word, logical) in _LOGICAL:
         return _LOGICAL[word, logical]
     if word not in _PLAIN:
-        raise UnusableSchema(why=f'field "{path}" is of type {word}, which contains itself')
+        raise UnusableSchema(why=f'field "{path}" is of type {word}, which contains itself', hint=_DECLARE)
     return _PLAIN[word]
 
 
@@ -185,7 +191,7 @@ def _same(schema: Any, type_: Type) -> bool:
         return False
     narrow = {"TINYINT": "INTEGER", "SMALLINT": "INTEGER", "BYTES": "VARBINARY"}
     wanted = Type(narrow.get(type_.name, type_.name), type_.params, type_.args, type_.fields)
-    if found.name in ("TIMESTAMP", "TIMESTAMP_LTZ", "VARCHAR"):
+    if found.name in (*CLOCKS, "VARCHAR"):
         return found.name == wanted.name
     return found == wanted
 
@@ -195,6 +201,10 @@ def _written(type_: Type, name: str) -> Any:
         case "DECIMAL":
             precision, scale = (*type_.params, 0)[:2] if type_.params else (10, 0)
             return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+        case "TIME" if type_.params and type_.params[0] <= 3:
+            return {"type": "int", "logicalType": "time-millis"}
+        case "TIME":
+            return {"type": "long", "logicalType": "time-micros"}
         case "TIMESTAMP" | "TIMESTAMP_LTZ":
             unit = "millis" if type_.params and type_.params[0] <= 3 else "micros"
             local = "local-" if type_.name == "TIMESTAMP" else ""

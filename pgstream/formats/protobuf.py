@@ -51,6 +51,7 @@ _PLAIN = {
 _ONE_VALUE = {
     "google.protobuf.Timestamp": Type("TIMESTAMP_LTZ", (6,)),
     "google.type.Date": Type("DATE"),
+    "google.type.TimeOfDay": Type("TIME", (6,)),
     "google.protobuf.Struct": Type("VARCHAR"),
     "google.protobuf.Value": Type("VARCHAR"),
     "google.protobuf.ListValue": Type("VARCHAR"),

@@ -17,11 +17,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _WORDS = {
     "BOOLEAN": "bool", "TINYINT": "int32", "SMALLINT": "int32", "INTEGER": "int32", "BIGINT": "int64",
     "FLOAT": "float", "DOUBLE": "double", "VARCHAR": "string", "VARBINARY": "bytes", "BYTES": "bytes",
-    "DATE": "google.type.Date", "TIMESTAMP": "google.protobuf.Timestamp",
+    "DATE": "google.type.Date", "TIME": "google.type.TimeOfDay", "TIMESTAMP": "google.protobuf.Timestamp",
     "TIMESTAMP_LTZ": "google.protobuf.Timestamp", "DECIMAL": "confluent.type.Decimal",
 }  # fmt: skip
 _IMPORTS = {
     "google.type.Date": ("google/type/date.proto",),
+    "google.type.TimeOfDay": ("google/type/timeofday.proto",),
     "google.protobuf.Timestamp": ("google/protobuf/timestamp.proto",),
     "confluent.type.Decimal": ("confluent/meta.proto", "confluent/type/decimal.proto"),
 }

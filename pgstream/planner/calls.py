@@ -209,7 +209,9 @@ def _rowmetadata(call: Call) -> Typed:
     if relation.kind == "materialized_view":
         raise NotSupported(what="ROWMETADATA() of a materialized view's rows", at=at(call.node))
     topic = quote_text(relation.entity or "")
-    text = f"named_struct('topic', {topic}, 'partition', `__partition`, 'offset', `__offset`)"
+    call.compiler.wants.add("timestamp_type")
+    place = f"'topic', {topic}, 'partition', `__partition`, 'offset', `__offset`"
+    text = f"named_struct({place}, 'timestamp_type', `__timestamp_type`)"
     return Typed(text, _type(call))
 
 

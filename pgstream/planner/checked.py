@@ -16,16 +16,19 @@ from pgstream.errors import DivisionByZero, InvalidText
 from pgstream.names import quote_text
 from pgstream.planner import infer
 from pgstream.planner.bind import at
-from pgstream.types import Type
+from pgstream.types import CLOCKS, Type
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]?\d(:[0-5]?\d(\.\d{0,6})?)?")
 _BOOLEANS = ("t", "true", "y", "yes", "1", "f", "false", "n", "no", "0")
 _ZERO = f"raise_error({quote_text('22012 division by zero')})"
 
 
 def cast(sql: str, source: Type | None, to: Type, node: exp.Expr, tries: bool) -> str:
     """A cast to other than VARCHAR. Errors: InvalidText for a literal that is no value of the type."""
-    text = f"cast({sql} as {to.spark})"
+    # Spark has no cast from a point in time to a time of day.
+    clock = to.name == "TIME" and infer.is_a(source, "TIMESTAMP", "TIMESTAMP_LTZ")
+    text = f"to_time(date_format({sql}, 'HH:mm:ss.SSSSSS'))" if clock else f"cast({sql} as {to.spark})"
     if tries or not infer.is_a(source, "VARCHAR"):
         return text
     if isinstance(node, exp.Literal):
@@ -42,10 +45,13 @@ def _reads(text: str, to: Type) -> bool:
         return _NUMBER.fullmatch(text) is not None or to.name in ("FLOAT", "DOUBLE")
     if to.name == "BOOLEAN":
         return text.strip().lower() in _BOOLEANS
-    if to.name not in ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ"):
+    if to.name not in ("DATE", *CLOCKS):
         return True
+    short = re.sub(r"(\.\d{6})\d+", r"\1", text.strip())
+    if to.name == "TIME":
+        return _CLOCK.fullmatch(short) is not None
     try:
-        dt.datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text.strip()))
+        dt.datetime.fromisoformat(short)
     except ValueError:
         return re.fullmatch(r"[+-]?\d{4,6}-\d{1,2}(-\d{1,2})?([ T].*)?", text.strip()) is not None
     return True

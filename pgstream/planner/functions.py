@@ -170,6 +170,7 @@ _STRINGS = [
 
 _TIMES = [
     *_row("CURRENT_DATE", "current_date()", type="DATE", first=0),
+    *_row("CURRENT_TIME LOCALTIME", "current_time()", type="TIME", first=0),
     *_row("CURRENT_TIMESTAMP NOW CURRENT_ROW_TIMESTAMP", "current_timestamp()", type="TIMESTAMP_LTZ(3)", first=0),
     *_row("LOCALTIMESTAMP", "localtimestamp()", type="TIMESTAMP(3)", first=0),
     *_row("YEAR QUARTER MONTH DAYOFYEAR DAYOFMONTH DAYOFWEEK HOUR MINUTE SECOND", "cast({name}({0}) as bigint)",
@@ -255,7 +256,7 @@ _ROWS = [
     *_row("ROWTIME ROWTIMESTAMP ROW_TIMESTAMP RECORD_TIMESTAMP", "unix_millis(`__time`)", type="BIGINT", first=0),
     *_row("ROWKEY ROW_KEY", "{row}", first=0, call="rowkey"),
     *_row("ROWMETA ROWMETADATA ROW_METADATA", "{row}", first=0, call="rowmetadata",
-          type="STRUCT<topic VARCHAR, \"partition\" INTEGER, \"offset\" BIGINT>"),
+          type="STRUCT<topic VARCHAR, \"partition\" INTEGER, \"offset\" BIGINT, timestamp_type VARCHAR>"),
 ]  # fmt: skip
 
 
@@ -280,5 +281,5 @@ FUNCTIONS = _table([row for rows in GROUPS.values() for row in rows])
 PLANNED = frozenset((
     "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "COLLECT",
     "JSON_OBJECTAGG", "JSON_ARRAYAGG", "GROUPING", "GROUPING_ID",
-    "GROUP_ID", "CURRENT_WATERMARK", "MATCH_ROWTIME", "CURRENT_TIME", "LOCALTIME", "CURRENT_DATABASE", "UNNEST",
+    "GROUP_ID", "CURRENT_WATERMARK", "MATCH_ROWTIME", "CURRENT_DATABASE", "UNNEST",
 ))  # fmt: skip

@@ -8,7 +8,7 @@ Must not know: scopes, SQL text.
 
 from __future__ import annotations
 
-from pgstream.types import Type
+from pgstream.types import CLOCKS, Type
 
 INTEGRAL = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _NUMERIC = (*INTEGRAL, "DECIMAL", "FLOAT", "DOUBLE")
@@ -31,7 +31,7 @@ def is_number(type_: Type | None) -> bool:
 
 def can_calculate(type_: Type | None) -> bool:
     """Whether ``+ - * / %`` may take the type: a number, a time, or unknown."""
-    return is_number(type_) or is_a(type_, "DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
+    return is_number(type_) or is_a(type_, "DATE", *CLOCKS)
 
 
 def widest(*types: Type | None) -> Type | None:
@@ -47,7 +47,7 @@ def widest(*types: Type | None) -> Type | None:
 def arithmetic(left: Type | None, right: Type | None) -> Type | None:
     """The type of ``+ - *``: the wider number; a time plus an interval stays that time."""
     for type_ in (left, right):
-        if is_a(type_, "DATE", "TIMESTAMP", "TIMESTAMP_LTZ"):
+        if is_a(type_, "DATE", *CLOCKS):
             return None
     wide = widest(left, right)
     # Precision and scale of a decimal result are Spark's to say.

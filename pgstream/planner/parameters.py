@@ -23,7 +23,7 @@ from pgstream.wire.arrays import ELEMENTS, items
 _NAME = re.compile(r"\$([0-9]+)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "SMALLINT", 23: "INTEGER", 700: "FLOAT", 701: "DOUBLE", 1082: "DATE",
-          1114: "TIMESTAMP", 1184: "TIMESTAMP_LTZ", 1700: "DECIMAL(38, 18)", 17: "BYTES"}  # fmt: skip
+          1083: "TIME", 1114: "TIMESTAMP", 1184: "TIMESTAMP_LTZ", 1700: "DECIMAL(38, 18)", 17: "BYTES"}  # fmt: skip
 _CASTS = {name: oid for oid, name in _TYPES.items()} | {"INT": 23}
 _BIGINT = 20
 _BYTEA = 17

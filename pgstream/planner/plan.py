@@ -11,6 +11,7 @@ Hidden columns, added by the worker to every source and kept by every step:
 ``__partition`` int, ``__offset`` bigint   the source position, while a step keeps one row per source row
 ``__rowkey``            the record key as ``key_type``, only if some expression above uses rowkey() (``Source.wants``);
                         in older plans ``__key``, its bytes
+``__timestamp_type``    what the record's timestamp says, a word of the store's, only if wanted so
 Rules for names: a step's output columns have plain, unique names; expressions name the columns of their input as
 back-ticked identifiers. The two inputs of a join are prefixed: column ``userid`` of the left input with alias ``p`` is
 the single identifier `` `p.userid` `` above the join (no prefix where the alias is empty).

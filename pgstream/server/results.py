@@ -17,7 +17,7 @@ from pgstream.statements.base import Column, Result, TextRow
 from pgstream.wire import backend, values
 from pgstream.wire.encodings import UTF8, encode
 
-_SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 26: 4, 700: 4, 701: 8, 1082: 4, 1114: 8, 1184: 8, 2950: 16}
+_SIZES = {16: 1, 20: 8, 21: 2, 23: 4, 26: 4, 700: 4, 701: 8, 1082: 4, 1083: 8, 1114: 8, 1184: 8, 2950: 16}
 """pg_type.typlen of the types of fixed length."""
 BATCH = 250
 """Rows of a finished result that are written together."""

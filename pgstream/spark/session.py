@@ -30,6 +30,7 @@ SETTINGS: dict[str, str] = {
     # The planner writes out the semantics of the language; Spark's ANSI errors are not those.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "true",
+    "spark.sql.timeType.enabled": "true",
     # ${env:X}, ${system:x} and ${spark.x} in a client's text are text: they would show what this process knows.
     "spark.sql.variable.substitute": "false",
     # A batch is small and comes again: re-planning it at run time costs more than it gains.

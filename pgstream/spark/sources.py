@@ -28,7 +28,6 @@ from pgstream.stores.spec import SparkFace
 Limits = Mapping[str, Mapping[int, int]]
 CATCH_UP_ROWS = 200_000
 """Of a view's log in one batch, unless a transaction had more."""
-_PROVIDER = "org.apache.spark.sql.pgstream.ViewSourceProvider"
 
 
 def face(store_type: str) -> SparkFace:
@@ -93,8 +92,8 @@ class Sources:
             "names": [quote_always(c.name) for c in source.columns],
             "types": [types.parse(c.type).pg for c in source.columns],
         }  # fmt: skip
-        reader = self.spark.readStream.format(_PROVIDER).schema(schema)
-        return reader.option("config", json.dumps(config)).option("password", access["password"]).load()
+        session: Any = self.spark._jsparkSession
+        return DataFrame(self.kernel.changes(session, schema, json.dumps(config), access["password"]), self.spark)
 
     def _decoded(self, source: Source) -> DataFrame:
         raw = self._raw(source)
@@ -102,6 +101,8 @@ class Sources:
         wanted = ["r.*", "__partition", "__offset"]
         if "key" in source.wants:
             wanted.append("key AS __key")
+        if "timestamp_type" in source.wants:
+            wanted.append("__timestamp_type")
         return decoded.where("r IS NOT NULL").selectExpr(*wanted)
 
     def _raw(self, source: Source) -> DataFrame:
@@ -123,7 +124,8 @@ class Sources:
         nothing = fn.lit(None)
         return empty.select(nothing.cast("binary").alias("key"), nothing.cast("binary").alias("value"),
                             fn.col("timestamp").alias("__time"), fn.lit(0).alias("__partition"),
-                            fn.col("value").alias("__offset"))  # fmt: skip
+                            fn.col("value").alias("__offset"),
+                            nothing.cast("string").alias("__timestamp_type"))  # fmt: skip
 
     def decoder(self, source: Source) -> dict[str, Any]:
         """What ``RecordDecoder`` is told."""

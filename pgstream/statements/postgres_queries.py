@@ -119,7 +119,7 @@ def _column(name: str, oid: int, modifier: int) -> Column:
     if kind == "DECIMAL":
         params = (38, 18) if modifier < 4 else ((modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF)
         params = params if params[0] <= 38 and params[1] <= params[0] else (38, 18)
-    elif kind in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+    elif kind in types.CLOCKS:
         params = (modifier if modifier >= 0 else 6,)
     return Column(name, str(types.Type(kind, params)))
 

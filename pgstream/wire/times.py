@@ -1,4 +1,4 @@
-"""Dates, timestamps and numbers between PostgreSQL's text and binary format.
+"""Dates, times and numbers between PostgreSQL's text and binary format.
 
 Owns: PostgreSQL's day and microsecond counts (since 2000-01-01, in the proleptic Gregorian calendar, every year that
 it has, BC too), infinities, and numeric's digits in base 10,000.
@@ -64,7 +64,7 @@ def timestamp_to_binary(text: str) -> bytes:
         return struct.pack(">q", _INT64[_WORDS.index(text)])
     us = _days(text) * _DAY_US
     if (m := _TIME.search(text)) is not None:
-        us += (int(m[1]) * 3600 + int(m[2]) * 60 + int(m[3] or 0)) * 1_000_000 + int((m[4] or "0").ljust(6, "0"))
+        us += _since_midnight(m)
         if (zone := _ZONE.search(text, m.end())) is not None:
             offset = int(zone[2]) * 3600 + int(zone[3] or 0) * 60 + int(zone[4] or 0)
             us -= (offset if zone[1] == "+" else -offset) * 1_000_000
@@ -77,9 +77,28 @@ def timestamp_to_text(data: bytes, zone: str = "") -> str:
         return _WORDS[_INT64.index(us)]
     days, rest = divmod(us, _DAY_US)
     date, bc = _date_text(days)
-    seconds, fraction = divmod(rest, 1_000_000)
-    text = f"{date} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return text + (f".{fraction:06}".rstrip("0") if fraction else "") + zone + bc
+    return f"{date} {_clock(rest)}{zone}{bc}"
+
+
+def time_to_binary(text: str) -> bytes:
+    if (m := _TIME.fullmatch(f" {text}")) is None:
+        raise ValueError(f"not a time: {text}")
+    return struct.pack(">q", _since_midnight(m))
+
+
+def _since_midnight(m: re.Match[str]) -> int:
+    return (int(m[1]) * 3600 + int(m[2]) * 60 + int(m[3] or 0)) * 1_000_000 + int((m[4] or "0").ljust(6, "0"))
+
+
+def time_to_text(data: bytes) -> str:
+    (us,) = struct.unpack(">q", data)
+    return _clock(us)
+
+
+def _clock(us: int) -> str:
+    seconds, fraction = divmod(us, 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return text + (f".{fraction:06}".rstrip("0") if fraction else "")
 
 
 def numeric_to_binary(text: str) -> bytes:

@@ -46,6 +46,7 @@ final class JsonText(separator: Char) {
         case _: StringType => string(out, row.getUTF8String(i).getBytes)
         case BinaryType => out.put('"'); out.put(java.util.Base64.getEncoder.encode(row.getBinary(i))); out.put('"')
         case DateType => out.put('"'); TimeText.date(out, row.getInt(i)); out.put('"')
+        case _: TimeType => out.put('"'); TimeText.clock(out, row.getLong(i)); out.put('"')
         case TimestampNTZType => out.put('"'); TimeText.timestamp(out, row.getLong(i), separator); out.put('"')
         case TimestampType => out.put('"'); TimeText.timestamp(out, row.getLong(i), separator); out.ascii("Z\"")
         case a: ArrayType =>

@@ -1,10 +1,10 @@
 package org.apache.spark.sql.pgstream
 
-import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.analysis.{UnresolvedAttribute, UnsupportedOperationChecker}
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, PreciseTimestampConversion}
 import org.apache.spark.sql.catalyst.plans.logical.{Filter, Project}
-import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
+import org.apache.spark.sql.classic.{Dataset => ClassicDataset, SparkSession => ClassicSession}
 import org.apache.spark.sql.streaming.Trigger
 import org.apache.spark.sql.types.{LongType, TimestampType}
 import org.apache.spark.util.LongAccumulator
@@ -21,9 +21,16 @@ object Kernel {
     val headers = Seq("__headers").filter(raw.columns.contains(_)).map(UnresolvedAttribute(_))
     val decoded = Alias(DecodeRecord((a :+ micros) ++ headers, new RecordDecoder(config, bad)), "r")()
     // Names of their own: `raw` may be read more than once in a query, on both sides of a join.
-    val kept = Seq("key", "__partition", "__offset").map(n => Alias(UnresolvedAttribute(n), n)())
+    val kept = Seq("key", "__partition", "__offset", "__timestamp_type").filter(raw.columns.contains(_)).map(n => Alias(UnresolvedAttribute(n), n)())
     ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))
   }
+
+  /** The changes of a view, as `ViewSource` reads them. */
+  def changes(spark: SparkSession, schema: String, config: String, password: String): DataFrame =
+    spark.asInstanceOf[ClassicSession].withActive {
+      spark.readStream.format(classOf[ViewSourceProvider].getName).schema(schema)
+        .option("config", config).option("password", password).load()
+    }
 
   /** The rows of a source, its event time told to Spark. */
   def eventTime(df: DataFrame, lateness: String): DataFrame = EventTime(df, lateness)
@@ -65,10 +72,13 @@ object Kernel {
     try
       run.synchronized {
         df.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", query)
-        run.stream = df.writeStream.format(classOf[SinkProvider].getName).option("sink", query)
-          .queryName(s"$query:${c.str("attempt")}").outputMode(c.str("output_mode"))
-          .option("checkpointLocation", c.str("checkpoint"))
-          .trigger(Trigger.ProcessingTime(c.get("trigger_ms").asLong)).start()
+        // Python's threads have no session of their own, and Spark would take its defaults, which know no type TIME.
+        run.stream = df.asInstanceOf[ClassicDataset[_]].sparkSession.withActive {
+          df.writeStream.format(classOf[SinkProvider].getName).option("sink", query)
+            .queryName(s"$query:${c.str("attempt")}").outputMode(c.str("output_mode"))
+            .option("checkpointLocation", c.str("checkpoint"))
+            .trigger(Trigger.ProcessingTime(c.get("trigger_ms").asLong)).start()
+        }
       }
     catch { case e: Throwable => Watch.drop(query); throw e }
     // A stream that failed at once ended before `stream` was known.

@@ -22,7 +22,7 @@ import Json.Node
  */
 case class Question(target: ViewTarget, role: String, schema: String, sql: String, arguments: Seq[String], types: Seq[String]) {
   private val results = types.indices.map(i => s"c${i + 1}").mkString(", ")
-  private val read = types.zipWithIndex.map { case (t, i) => s"q.c${i + 1}::$t" }.mkString(", ")
+  private val read = types.zipWithIndex.map { case (t, i) => PgClock.read(s"q.c${i + 1}", t) }.mkString(", ")
   private val rows =
     if (arguments.isEmpty) "(SELECT 1::bigint AS n)"
     else {
@@ -50,7 +50,7 @@ case class Question(target: ViewTarget, role: String, schema: String, sql: Strin
 /** Rows of a stream beside what PostgreSQL answers for each when it comes by; `left`: a row without an answer stays. */
 class Lookup(question: Question, width: Int, right: StructType, left: Boolean) extends Serializable {
   private val Run = 1000
-  private val all = StructType(StructField("n", LongType) +: right.fields)
+  private val all = PgClock.stored(StructType(StructField("n", LongType) +: right.fields))
 
   /** Not called apply: Py4J would not find the object's. */
   def joined(rows: Iterator[Change]): Iterator[Change] =

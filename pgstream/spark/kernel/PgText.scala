@@ -49,6 +49,7 @@ final class PgText(copy: Boolean) {
     case DoubleType => out.ascii(PgText.floating(java.lang.Double.toString(row.getDouble(i)), 15))
     case d: DecimalType => out.ascii(row.getDecimal(i, d.precision, d.scale).toJavaBigDecimal.toPlainString)
     case DateType => if (!TimeText.pgDate(out, row.getInt(i))) out.ascii(" BC")
+    case _: TimeType => TimeText.clock(out, row.getLong(i))
     case TimestampNTZType => TimeText.pgTimestamp(out, row.getLong(i), "")
     case TimestampType => TimeText.pgTimestamp(out, row.getLong(i), "+00")
     case _: StringType => out.put(row.getUTF8String(i).getBytes)
@@ -123,5 +124,5 @@ object PgText {
   }
 
   /** Which columns are the user's: the hidden ones start with two underscores and are known by name. */
-  val Hidden: Set[String] = Set("__time", "__delete", "__partition", "__offset", "__key", "__rowkey")
+  val Hidden: Set[String] = Set("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__timestamp_type")
 }

@@ -18,6 +18,25 @@ object Bounds {
   final val Scales = 1000L
   final val Bytes = 64
 
+  /** Values in the STRUCTs of one record, absent ones too: more than a record of any use has, and no danger to memory. */
+  private final val Values = 4 << 20
+  private val left = ThreadLocal.withInitial[Array[Int]](() => Array(Values))
+
+  /** A record begins on this thread. */
+  def begin(): Unit = left.get()(0) = Values
+
+  /** Place for the values of a STRUCT in the record: each takes memory, also where a byte or none stands for all. */
+  def row(width: Int): Array[Any] = {
+    spend(width)
+    new Array[Any](width)
+  }
+
+  def spend(values: Int): Unit = {
+    val room = left.get()
+    room(0) -= values
+    if (room(0) < 0) throw new Malformed("it says that it holds more than its bytes can")
+  }
+
   def isSmall(v: java.math.BigDecimal): Boolean =
     math.abs(v.scale.toLong) <= Scales && v.precision <= Scales
 
@@ -62,6 +81,7 @@ object Reader {
     case LongType => "BIGINT"
     case _: StringType => "VARCHAR"
     case BinaryType => "VARBINARY"
+    case _: TimeType => "TIME"
     case TimestampNTZType => "TIMESTAMP"
     case TimestampType => "TIMESTAMP_LTZ"
     case _: ArrayType => "ARRAY"
@@ -170,6 +190,7 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
         case TimestampNTZType => TimeText.parseTimestamp(p.getText, separator, zoned = false)
         case TimestampType => TimeText.parseTimestamp(p.getText, separator, zoned = true)
         case DateType => TimeText.parseDate(p.getText)
+        case _: TimeType => TimeText.parseClock(p.getText)
         case BinaryType => java.util.Base64.getDecoder.decode(p.getText)
         case _ => no(p)
       }
@@ -187,7 +208,7 @@ final class Fields(s: StructType, separator: Char) extends Reader {
   override def read(p: JsonParser): Any =
     if (p.currentToken == VALUE_NULL) null
     else {
-      val values = new Array[Any](readers.length)
+      val values = Bounds.row(readers.length)
       into(p, values)
       new GenericInternalRow(values)
     }

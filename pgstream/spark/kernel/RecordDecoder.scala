@@ -47,7 +47,8 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData): InternalRow = {
     if (limits.nonEmpty && limits.get(partition).exists(offset >= _)) return null
     try {
-      val values = new Array[Any](schema.length)
+      Bounds.begin()
+      val values = Bounds.row(schema.length)
       if (value == null) tombstone(key, values, micros)
       else {
         reader.read(value, values)

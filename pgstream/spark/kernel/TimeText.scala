@@ -2,7 +2,7 @@ package org.apache.spark.sql.pgstream
 
 import java.time.{LocalDate, LocalDateTime, LocalTime, ZoneOffset}
 
-/** Timestamps and dates as text, both ways. Microseconds since the epoch, as Spark keeps them. */
+/** Timestamps, dates and times of day as text, both ways. Microseconds since the epoch, as Spark keeps them. */
 object TimeText {
   private val Day = 86400000000L
 
@@ -40,6 +40,9 @@ object TimeText {
     if (!common) out.ascii(" BC")
   }
 
+  /** A time of day, which Spark keeps in nanoseconds. */
+  def clock(out: Bytes, nanos: Long): Unit = time(out, nanos / 1000)
+
   private def time(out: Bytes, rest: Long): Unit = {
     val seconds = (rest / 1000000).toInt
     out.padded(seconds / 3600, 2); out.put(':'); out.padded(seconds / 60 % 60, 2); out.put(':'); out.padded(seconds % 60, 2)
@@ -72,23 +75,42 @@ object TimeText {
     expect(s, 4, '-'); expect(s, 7, '-'); expect(s, 10, separator); expect(s, 13, ':'); expect(s, 16, ':')
     val date = LocalDate.of(two(s, 0) * 100 + two(s, 2), two(s, 5), two(s, 8))
     val time = LocalTime.of(two(s, 11), two(s, 14), two(s, 17))
-    var at = 19
-    var fraction = 0L
-    if (at < s.length && s.charAt(at) == '.') {
-      at += 1
-      val start = at
-      while (at < s.length && Character.isDigit(s.charAt(at))) {
-        if (at - start < 6) fraction = fraction * 10 + (s.charAt(at) - '0')
-        at += 1
-      }
-      if (at == start || at - start > 9) throw new IllegalArgumentException(s)
-      var n = at - start
-      while (n < 6) { fraction *= 10; n += 1 }
-    }
+    val at = fractionEnd(s, 19)
     val offset =
       if (at == s.length) 0
       else if (!zoned) throw new IllegalArgumentException(s)
       else ZoneOffset.of(s.substring(at)).getTotalSeconds
-    (LocalDateTime.of(date, time).toEpochSecond(ZoneOffset.UTC) - offset) * 1000000L + fraction
+    (LocalDateTime.of(date, time).toEpochSecond(ZoneOffset.UTC) - offset) * 1000000L + fraction(s, 19, at)
+  }
+
+  /** Read `HH:mm:ss[.f{1,9}]`: nanoseconds, of whole microseconds. */
+  def parseClock(s: String): Long = {
+    if (s.length < 8) throw new IllegalArgumentException(s)
+    expect(s, 2, ':'); expect(s, 5, ':')
+    val seconds = LocalTime.of(two(s, 0), two(s, 3), two(s, 6)).toSecondOfDay
+    val at = fractionEnd(s, 8)
+    if (at != s.length) throw new IllegalArgumentException(s)
+    (seconds * 1000000L + fraction(s, 8, at)) * 1000L
+  }
+
+  /** Where the digits after a point end, if there is one at `from`. */
+  private def fractionEnd(s: String, from: Int): Int =
+    if (from >= s.length || s.charAt(from) != '.') from
+    else {
+      var at = from + 1
+      while (at < s.length && s.charAt(at) >= '0' && s.charAt(at) <= '9') at += 1
+      if (at == from + 1 || at - from > 10) throw new IllegalArgumentException(s)
+      at
+    }
+
+  /** The microseconds of the digits between a point and `end`. */
+  private def fraction(s: String, from: Int, end: Int): Long = {
+    var micros = 0L
+    var n = 0
+    while (n < 6) {
+      micros = micros * 10 + (if (from + 1 + n < end) s.charAt(from + 1 + n) - '0' else 0)
+      n += 1
+    }
+    micros
   }
 }

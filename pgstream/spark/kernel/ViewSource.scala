@@ -28,7 +28,7 @@ case class LogPlace(view: String, last: Long) extends Offset {
 /** A view's log in PostgreSQL: `table`, and the columns of the view as text of the SELECT list, `listed`, by `mode`. */
 case class ViewLog(target: ViewTarget, view: String, mode: String, listed: Seq[(String, String)]) {
   private val all = listed.map(_._1).mkString(", ")
-  private val read = listed.map { case (name, t) => s"$name::$t" }.mkString(", ")
+  private val read = listed.map { case (name, t) => PgClock.read(name, t) }.mkString(", ")
   private val part = s"FROM ${target.table} WHERE __seq > ? AND __seq <= ?"
 
   /**
@@ -136,7 +136,7 @@ class LogRows(context: SparkContext, log: ViewLog, schema: StructType, after: Lo
     s.setFetchSize(10000)
     s.setLong(1, after)
     s.setLong(2, last)
-    JdbcUtils.resultSetToSparkInternalRows(s.executeQuery(), JdbcDialects.get(log.target.url), schema, new InputMetrics)
+    JdbcUtils.resultSetToSparkInternalRows(s.executeQuery(), JdbcDialects.get(log.target.url), PgClock.stored(schema), new InputMetrics)
   }
 }
 

@@ -25,7 +25,7 @@ class KafkaStreams:
     """A Kafka store seen from Spark."""
 
     def read(self, spark: SparkSession, source: Any, access: Any, query: str) -> DataFrame:
-        """The records of a topic: key, value, ``__time``, ``__partition``, ``__offset``, ``__headers``.
+        """The records of a topic, with ``__headers`` and ``__timestamp_type``.
 
         Only committed records; offsets that are gone fail the query instead of being skipped.
         """
@@ -51,6 +51,7 @@ class KafkaStreams:
             fn.col("partition").alias("__partition"),
             fn.col("offset").alias("__offset"),
             fn.col("headers").alias("__headers"),
+            fn.expr("element_at(array('CreateTime', 'LogAppendTime'), timestampType + 1)").alias("__timestamp_type"),
         )
 
     def write(self, sink: Any, access: Any) -> dict[str, Any]:

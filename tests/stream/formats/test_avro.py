@@ -45,6 +45,7 @@ SCALARS: dict[str, tuple[Type, st.SearchStrategy[Any]]] = {
     "varchar": (Type("VARCHAR"), st.text(st.characters(codec="utf-8"), max_size=20)),
     "varbinary": (Type("VARBINARY"), st.binary(max_size=20)),
     "date": (Type("DATE"), st.dates(dt.date(1583, 1, 1))),
+    "time": (Type("TIME", (6,)), st.times()),
     "timestamp": (Type("TIMESTAMP", (6,)), st.datetimes(dt.datetime(1583, 1, 1), dt.datetime(9999, 1, 1))),
     "instant": (Type("TIMESTAMP_LTZ", (3,)), st.integers(0, 7 * 10**12).map(since_epoch)),
     "decimal": (Type("DECIMAL", (38, 9)), st.decimals(-(10**28), 10**28, allow_nan=False, places=9)),
@@ -106,8 +107,7 @@ class Codec:
         assert answer.is_success, answer.text
         return int(answer.json()["id"])
 
-    def read(self, columns: str, values: list[bytes], mode: str = "terminate") -> list[dict[str, Any]]:
-        """The rows that the kernel makes of values."""
+    def decoded(self, columns: str, values: list[bytes], mode: str = "terminate") -> DataFrame:
         now = dt.datetime(2026, 1, 1, tzinfo=UTC)
         rows = [(None, v, now, 0, i) for i, v in enumerate(values)]
         raw = self.spark.createDataFrame(rows, RAW)
@@ -116,8 +116,11 @@ class Codec:
                   "value": {"format": "avro", "registry": self.access}}  # fmt: skip
         bad = self.kernel.Kernel.counter(raw._jdf, "bad")
         decoded = DataFrame(self.kernel.Kernel.decode(raw._jdf, json.dumps(config), bad), self.spark)
-        found = decoded.where("r IS NOT NULL").select("r.*").drop("__time").collect()
-        return [r.asDict(recursive=True) for r in found]
+        return decoded.where("r IS NOT NULL").select("r.*").drop("__time")
+
+    def read(self, columns: str, values: list[bytes], mode: str = "terminate") -> list[dict[str, Any]]:
+        """The rows that the kernel makes of values."""
+        return [r.asDict(recursive=True) for r in self.decoded(columns, values, mode).collect()]
 
     def write(self, df: DataFrame, schema: str, id_: int) -> list[bytes]:
         """The values that the kernel makes of rows."""
@@ -191,14 +194,8 @@ def test_what_is_written_is_read_elsewhere(
     id_ = codec.register(text)
     # Rows of these values come out of the kernel's own reader, which the test above trusts to fastavro.
     schema = fastavro.parse_schema(json.loads(text))
-    now = dt.datetime(2026, 1, 1, tzinfo=UTC)
-    raw = codec.spark.createDataFrame([(None, framed(schema, id_, r), now, 0, i) for i, r in enumerate(rows)], RAW)
-    config = {"columns": ddl(columns), "kind": "stream", "topic": "t", "timestamp": None, "watermark": False,
-              "on_bad_record": "terminate", "primary_key": [], "key": None, "key_type": None, "limits": {},
-              "value": {"format": "avro", "registry": codec.access}}  # fmt: skip
-    bad = codec.kernel.Kernel.counter(raw._jdf, "bad")
-    decoded = DataFrame(codec.kernel.Kernel.decode(raw._jdf, json.dumps(config), bad), codec.spark)
-    written = codec.write(decoded.select("r.*").drop("__time"), text, id_)
+    decoded = codec.decoded(ddl(columns), [framed(schema, id_, r) for r in rows])
+    written = codec.write(decoded, text, id_)
     assert all(v[:5] == b"\0" + struct.pack(">I", id_) for v in written)
     assert [plain(unframed(schema, v)) for v in written] == plain(rows)
 
@@ -235,6 +232,8 @@ HOSTILE: dict[str, tuple[Any, str, bytes]] = {
     "an array of a block of no size": ({"type": "array", "items": "long"}, "ARRAY<BIGINT>", long(-(2**63)) + long(1)),
     "a map without end": ({"type": "map", "values": "null"}, "MAP<STRING, STRING>", long(2**62)),
     "an array to pass over, without end": ({"type": "array", "items": "null"}, "", long(2**62)),
+    "structs without a byte": ({"type": "array", "items": {"type": "record", "name": "none", "fields": []}},
+                               f"ARRAY<STRUCT<{', '.join(f'x{i}: INT' for i in range(99))}>>", long(90_000) + long(0)),
     "a list that is a million deep": (NODE, "", long(1) * 1_000_000),
     "a branch that is not there": (["null", "string"], "STRING", long(7)),
     "a branch of minus one": (["null", "string"], "STRING", long(-1)),
@@ -242,6 +241,8 @@ HOSTILE: dict[str, tuple[Any, str, bytes]] = {
     "a number of eleven bytes": ("long", "BIGINT", b"\xff" * 10 + b"\x01"),
     "an int of 64 bits": ("int", "INT", long(2**40)),
     "a time beyond all": ({"type": "long", "logicalType": "timestamp-millis"}, "TIMESTAMP", long(2**62)),
+    "a time of a day that is longer": ({"type": "int", "logicalType": "time-millis"}, "TIME", long(86_400_000)),
+    "a time before the day": ({"type": "long", "logicalType": "time-micros"}, "TIME", long(-1)),
     "a decimal of a kilobyte": ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
                                 "DECIMAL(9,2)", long(1024) + b"\x7f" * 1024),
     "a decimal with a billion places": ({"type": "bytes", "logicalType": "decimal", "precision": 2 * 10**9,

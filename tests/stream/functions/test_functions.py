@@ -33,12 +33,13 @@ REST = [("a", 2, 20, 1.5, "b1"), ("b", 4, 40, 25000000.0, "b2"), ("b", None, Non
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> DataFrame:
     names = list(COLUMNS)
-    data = [(*FIRST, NOW, 0, 0)]
+    data = [(*FIRST, NOW, 0, 0, "CreateTime")]
     for at, (k, n, b, d, s) in enumerate(REST, start=1):
         given = {"k": k, "n": n, "b": b, "d": d, "s": s}
-        data.append((*(given.get(c) for c in names), NOW + dt.timedelta(seconds=at), 0, at))
+        data.append((*(given.get(c) for c in names), NOW + dt.timedelta(seconds=at), 0, at, None))
     declared = ", ".join(f"{n} {types.parse(t).spark}" for n, t in COLUMNS.items())
-    return spark.createDataFrame(data, declared + ", __time timestamp, __partition int, __offset bigint").cache()
+    hidden = "__time timestamp, __partition int, __offset bigint, __timestamp_type string"
+    return spark.createDataFrame(data, f"{declared}, {hidden}").cache()
 
 
 def _snapshot() -> Snapshot:
@@ -90,7 +91,7 @@ def test_what_cannot_be_done_is_an_error(expression: str, code: str, rows: DataF
 def test_every_function_is_called() -> None:
     text = "\n".join(c.input.upper() for c in cases(Path(__file__).parent / "functions.test"))
     random = {"RAND", "RAND_INTEGER", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP", "LOCALTIMESTAMP",
-              "CURRENT_DATE"}  # fmt: skip
+              "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME"}  # fmt: skip
     words = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON"}
     spelled = {name: words.get(name, name.replace("TRIM_", "TRIM(")) for name in FUNCTIONS}
     assert [n for n, s in spelled.items() if n not in random and s not in text] == []

@@ -90,6 +90,7 @@ def scalars(separator: str) -> dict[str, st.SearchStrategy[tuple[Any, Any]]]:
         "date": same(st.dates(dt.date(1583, 1, 1)).map(str)),
         "decimal(9,2)": same(st.decimals(-9999999, 9999999, places=2)),
         "decimal(38,18)": same(st.decimals(-(10**20) + 1, 10**20 - 1, places=18)),
+        "time(6)": st.times().map(lambda t: (f"{t:%H:%M:%S.%f}", str(t).rstrip("0") if t.microsecond else str(t))),
         "timestamp_ntz": moments(separator, False),
         "timestamp": moments(separator, True),
     }
@@ -196,6 +197,7 @@ WRONG = {
     "boolean": ["1", '"true"', "0", "[]"],
     "decimal(5,2)": ["1000.5", '"1.5"', "true", "{}"],
     "date": ["20000", '"2026-02-30"', '"2026-1-1"', '"2026-01-01 00:00:00"', '""', "true"],
+    "time(6)": ['"24:00:00"', '"1:02:03"', '"10:11"', '"10:11:12Z"', '"10:11:60"', '"10:11:12."', '""', "36000"],
     "timestamp_ntz": ['"2026-01-01"', '"2026-01-01T00:00:00"', '"2026-01-01 00:00:00Z"', "0", '"2026-01-01 24:00:00"'],
     "timestamp": ['"2026-01-01T00:00:00Z"', "1767225600000", '"soon"', '"2026-01-01 00:00:00.1234567890Z"'],
     "binary": ["1", '"é"', '"A"', "[0]"],

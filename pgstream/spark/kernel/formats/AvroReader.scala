@@ -98,6 +98,8 @@ private class AvroSkip(s: Schema) extends AvroValue {
 }
 
 private object AvroValue {
+  private val Day = 86400000000000L
+
   def name(s: Schema): String = Option(s.getLogicalType).map(_.getName).getOrElse(s.getType.getName)
 
   /** The reader of a schema for a column's type; Malformed, naming the field, where there is none. */
@@ -109,6 +111,10 @@ private object AvroValue {
       case (NULL, _) => read(_ => null)
       case (BOOLEAN, BooleanType) => read(_.readBoolean())
       case (INT, DateType) if s.getLogicalType.isInstanceOf[LogicalTypes.Date] => read(_.readInt())
+      case (INT, _: TimeType) if s.getLogicalType.isInstanceOf[LogicalTypes.TimeMillis] =>
+        read(d => clock(d.readInt(), 1000000L, path))
+      case (LONG, _: TimeType) if s.getLogicalType.isInstanceOf[LogicalTypes.TimeMicros] =>
+        read(d => clock(d.readLong(), 1000L, path))
       case (INT, IntegerType) => read(_.readInt())
       case (INT, LongType) => read(_.readInt().toLong)
       case (INT, ShortType) => read(d => ranged(d.readInt(), Short.MinValue, Short.MaxValue, t, path).toShort)
@@ -140,7 +146,7 @@ private object AvroValue {
       case (RECORD, st: StructType) =>
         val fields = AvroFields.fields(s, st, path + ".")
         read { d =>
-          val values = new Array[Any](st.length)
+          val values = Bounds.row(st.length)
           fields.read(d, values)
           new GenericInternalRow(values)
         }
@@ -183,7 +189,7 @@ private object AvroValue {
       val inner = of(b, st(at).dataType, s"$path.${st(at).name}")
       new AvroValue {
         override def read(d: AvroBytes): Any = {
-          val values = new Array[Any](st.length)
+          val values = Bounds.row(st.length)
           values(at) = inner.read(d)
           new GenericInternalRow(values)
         }
@@ -227,6 +233,10 @@ private object AvroValue {
     case _: LogicalTypes.TimestampNanos | _: LogicalTypes.LocalTimestampNanos => Some(d => Math.floorDiv(d.readLong(), 1000L))
     case _ => None
   }
+
+  /** A time of day of so many nanoseconds each. */
+  private def clock(v: Long, unit: Long, path: String): Long =
+    if (v >= 0 && v < Day / unit) v * unit else throw new Malformed(s"""field "$path" must be TIME, found $v""")
 
   private def ranged(v: Int, low: Int, high: Int, t: DataType, path: String): Int = {
     if (v < low || v > high) throw new Malformed(s"""field "$path" must be ${Reader.name(t)}, found $v""")

@@ -85,6 +85,10 @@ private object AvroOut {
       case (INT, ByteType) => (e, r, i) => e.writeInt(r.getByte(i).toInt)
       case (INT, ShortType) => (e, r, i) => e.writeInt(r.getShort(i).toInt)
       case (INT, IntegerType) => (e, r, i) => e.writeInt(r.getInt(i))
+      case (INT, _: TimeType) if s.getLogicalType.isInstanceOf[LogicalTypes.TimeMillis] =>
+        (e, r, i) => e.writeInt((r.getLong(i) / 1000000L).toInt)
+      case (LONG, _: TimeType) if s.getLogicalType.isInstanceOf[LogicalTypes.TimeMicros] =>
+        (e, r, i) => e.writeLong(r.getLong(i) / 1000L)
       case (INT, DateType) => (e, r, i) => e.writeInt(r.getInt(i))
       case (LONG, ByteType) => (e, r, i) => e.writeLong(r.getByte(i).toLong)
       case (LONG, ShortType) => (e, r, i) => e.writeLong(r.getShort(i).toLong)

@@ -129,6 +129,7 @@ final class FlatJson(columns: StructType, separator: Char) {
     try {
       into(place) = types(place) match {
         case DateType => TimeText.parseDate(text)
+        case _: TimeType => TimeText.parseClock(text)
         case t => TimeText.parseTimestamp(text, separator, zoned = t == TimestampType)
       }
       true
@@ -209,7 +210,7 @@ private object FlatJson {
     case _: StringType => Text
     case DoubleType | FloatType => Floating
     case _: DecimalType => Exact
-    case TimestampType | TimestampNTZType | DateType => Time
+    case TimestampType | TimestampNTZType | DateType | _: TimeType => Time
     case _ => Other
   }
 }

@@ -128,12 +128,12 @@ private class ProtoFields(message: Descriptor, fields: Array[ProtoField]) {
   private def wrong(f: ProtoField, wire: Int): Unit =
     throw new Malformed(s"""field "${f.path}" is ${ProtoValue.name(f.d)}, which wire type $wire is not""")
 
-  // Lists and maps are open while their message is read, and again when it goes on in a second piece.
+  // Lists and maps are open while their message is read, and again when it goes on in a second piece, which costs a copy.
   private def elements(values: Array[Any], f: ProtoField): ArrayBuffer[Any] = values(f.place) match {
     case open: ArrayBuffer[_] => open.asInstanceOf[ArrayBuffer[Any]]
     case closed =>
       val open = ArrayBuffer.empty[Any]
-      closed match { case a: ArrayData => open ++= a.array; case _ => }
+      closed match { case a: ArrayData => Bounds.spend(a.numElements()); open ++= a.array; case _ => }
       values(f.place) = open
       open
   }
@@ -142,7 +142,7 @@ private class ProtoFields(message: Descriptor, fields: Array[ProtoField]) {
     case open: ProtoEntries => open
     case closed =>
       val open = new ProtoEntries
-      closed match { case m: MapData => m.keyArray.array.zip(m.valueArray.array).foreach { case (k, v) => open.all.put(k, v) }; case _ => }
+      closed match { case m: MapData => Bounds.spend(m.numElements()); m.keyArray.array.zip(m.valueArray.array).foreach { case (k, v) => open.all.put(k, v) }; case _ => }
       values(f.place) = open
       open
   }

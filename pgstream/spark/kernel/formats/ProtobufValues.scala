@@ -124,7 +124,7 @@ private object ProtoValue {
       val fields = ProtoFields.fields(f.getMessageType, st, path + ".")
       val group = if (f.getType == GROUP) f.getNumber else 0
       (in, old) => {
-        val values = old match { case row: GenericInternalRow => row.values; case _ => new Array[Any](st.length) }
+        val values = old match { case row: GenericInternalRow => row.values; case _ => Bounds.row(st.length) }
         if (group != 0) fields.read(in, values, group) else within(in) { fields.read(in, values, 0) }
         new GenericInternalRow(values)
       }
@@ -177,6 +177,7 @@ private object ProtoKnown {
       })
     case ("google.protobuf.Timestamp", TimestampType | TimestampNTZType) => Some(numbers(m, path)(v => micros(v, path)))
     case ("google.type.Date", DateType) => Some(numbers(m, path)(v => days(v, path)))
+    case ("google.type.TimeOfDay", _: TimeType) => Some(numbers(m, path)(v => clock(v, path)))
     case ("google.type.Decimal", d: DecimalType) => Some(parts(m, StringType, path)(v => written(v, d, path)))
     case ("confluent.type.Decimal", d: DecimalType) =>
       val st = new StructType().add("value", BinaryType).add("scale", IntegerType)
@@ -215,6 +216,13 @@ private object ProtoKnown {
       case _: java.time.DateTimeException | _: ArithmeticException =>
         throw new Malformed(s"""field "$path" is no whole date: year ${v(0)}, month ${v(1)}, day ${v(2)}""")
     }
+
+  private def clock(v: Array[Any], path: String): Any = {
+    val Array(hours, minutes, seconds, nanos) = v.map(_.asInstanceOf[Long])
+    if (Seq(hours -> 24L, minutes -> 60L, seconds -> 60L, nanos -> 1000000000L).exists { case (n, end) => n < 0 || n >= end })
+      throw new Malformed(s"""field "$path" is no time of day: $hours hours, $minutes minutes, $seconds seconds, $nanos nanos""")
+    ((hours * 60 + minutes) * 60 + seconds) * 1000000000L + nanos / 1000 * 1000
+  }
 
   private def written(v: Array[Any], t: DecimalType, path: String): Any = {
     val said = v(0).toString

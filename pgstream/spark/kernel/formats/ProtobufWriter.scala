@@ -248,6 +248,12 @@ private object ProtoOut {
           if (d.getYear < 1 || d.getYear > 9999) throw new Unwritable(s"""column "$path": a google.type.Date is of the years 1 to 9999""")
           buffer.sized(to) { in => in.writeInt32(1, d.getYear); in.writeInt32(2, d.getMonthValue); in.writeInt32(3, d.getDayOfMonth) }
         }
+      case ("google.type.TimeOfDay", _: TimeType) =>
+        (to, r, i) => {
+          val seconds = r.getLong(i) / 1000000000L
+          val parts = Seq(seconds / 3600, seconds / 60 % 60, seconds % 60, r.getLong(i) % 1000000000L).map(_.toInt)
+          buffer.sized(to) { in => parts.zip(1 to 4).foreach { case (n, at) => if (n != 0) in.writeInt32(at, n) } }
+        }
       case ("google.type.Decimal", d: DecimalType) =>
         (to, r, i) => {
           val text = r.getDecimal(i, d.precision, d.scale).toJavaBigDecimal.toPlainString
