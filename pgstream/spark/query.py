@@ -22,6 +22,7 @@ from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import writing
+from pgstream.spark.session import fresh
 from pgstream.spark.sources import Sources, face, place
 from pgstream.spark.step import Refused
 
@@ -54,7 +55,7 @@ class RunningQuery:
         self._run(fail_after=None)
 
     def _run(self, fail_after: Mapping[str, Any] | None) -> None:
-        session = self.spark.newSession()
+        session = fresh(self.spark)
         for name, value in self.start.settings.items():
             session.conf.set(name, value)
         if self.plan.state_ttl_ms is not None and not any(s.watermark for s in readings(self.plan.root)):

@@ -75,3 +75,13 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
     for name, value in (SETTINGS | own | settings.spark).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def fresh(spark: SparkSession) -> SparkSession:
+    """A session of its own for what this thread does: without one Spark takes its defaults here and there, which know
+    no type TIME.
+    """
+    session = spark.newSession()
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.pgstream.Kernel.activate(session._jsparkSession)
+    return session

@@ -28,6 +28,7 @@ from pgstream.stores.spec import SparkFace
 Limits = Mapping[str, Mapping[int, int]]
 CATCH_UP_ROWS = 200_000
 """Of a view's log in one batch, unless a transaction had more."""
+_PROVIDER = "org.apache.spark.sql.pgstream.ViewSourceProvider"
 
 
 def face(store_type: str) -> SparkFace:
@@ -92,8 +93,8 @@ class Sources:
             "names": [quote_always(c.name) for c in source.columns],
             "types": [types.parse(c.type).pg for c in source.columns],
         }  # fmt: skip
-        session: Any = self.spark._jsparkSession
-        return DataFrame(self.kernel.changes(session, schema, json.dumps(config), access["password"]), self.spark)
+        reader = self.spark.readStream.format(_PROVIDER).schema(schema)
+        return reader.option("config", json.dumps(config)).option("password", access["password"]).load()
 
     def _decoded(self, source: Source) -> DataFrame:
         raw = self._raw(source)
@@ -102,7 +103,9 @@ class Sources:
         if "key" in source.wants:
             wanted.append("key AS __key")
         if "timestamp_type" in source.wants:
-            wanted.append("__timestamp_type")
+            # Of stores whose timestamps are of one kind only.
+            nothing = "CAST(NULL AS STRING) AS __timestamp_type"
+            wanted.append("__timestamp_type" if "__timestamp_type" in decoded.columns else nothing)
         return decoded.where("r IS NOT NULL").selectExpr(*wanted)
 
     def _raw(self, source: Source) -> DataFrame:

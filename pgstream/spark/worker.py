@@ -56,7 +56,7 @@ from pgstream.spark.archive import Archive, begin_trial
 from pgstream.spark.channel import Channel
 from pgstream.spark.compile import Compiler
 from pgstream.spark.query import RunningQuery
-from pgstream.spark.session import open_session
+from pgstream.spark.session import fresh, open_session
 from pgstream.spark.settings import Settings
 from pgstream.spark.sources import Sources
 from pgstream.spark.step import Refused, columns
@@ -144,7 +144,7 @@ class Worker:
     def analyze(self, request: Analyze) -> None:
         try:
             plan = load(request.plan)
-            session = self.spark.newSession()
+            session = fresh(self.spark)
             compiled = Compiler(session, Sources(session, None, {}).read).compile(plan)
             self.channel.send(Analyzed(request.id, columns(compiled.step)))
         except Exception as e:

@@ -25,12 +25,8 @@ object Kernel {
     ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))
   }
 
-  /** The changes of a view, as `ViewSource` reads them. */
-  def changes(spark: SparkSession, schema: String, config: String, password: String): DataFrame =
-    spark.asInstanceOf[ClassicSession].withActive {
-      spark.readStream.format(classOf[ViewSourceProvider].getName).schema(schema)
-        .option("config", config).option("password", password).load()
-    }
+  /** A session for what this thread does: else Spark takes its defaults here and there, which know no type TIME. */
+  def activate(spark: SparkSession): Unit = ClassicSession.setActiveSession(spark.asInstanceOf[ClassicSession])
 
   /** The rows of a source, its event time told to Spark. */
   def eventTime(df: DataFrame, lateness: String): DataFrame = EventTime(df, lateness)
@@ -72,13 +68,10 @@ object Kernel {
     try
       run.synchronized {
         df.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", query)
-        // Python's threads have no session of their own, and Spark would take its defaults, which know no type TIME.
-        run.stream = df.asInstanceOf[ClassicDataset[_]].sparkSession.withActive {
-          df.writeStream.format(classOf[SinkProvider].getName).option("sink", query)
-            .queryName(s"$query:${c.str("attempt")}").outputMode(c.str("output_mode"))
-            .option("checkpointLocation", c.str("checkpoint"))
-            .trigger(Trigger.ProcessingTime(c.get("trigger_ms").asLong)).start()
-        }
+        run.stream = df.writeStream.format(classOf[SinkProvider].getName).option("sink", query)
+          .queryName(s"$query:${c.str("attempt")}").outputMode(c.str("output_mode"))
+          .option("checkpointLocation", c.str("checkpoint"))
+          .trigger(Trigger.ProcessingTime(c.get("trigger_ms").asLong)).start()
       }
     catch { case e: Throwable => Watch.drop(query); throw e }
     // A stream that failed at once ended before `stream` was known.

@@ -81,6 +81,7 @@ private object AvroOut {
     def no = throw new Unwritable(s"""column "$path" of type ${Reader.name(t)} cannot be written as Avro ${AvroValue.name(s)}""")
     val value: AvroOut = (s.getType, t) match {
       case (UNION, _) => return union(s, t, path)
+      case (NULL, _) => return (e, r, i) => if (r.isNullAt(i)) e.writeNull() else no
       case (BOOLEAN, BooleanType) => (e, r, i) => e.writeBoolean(r.getBoolean(i))
       case (INT, ByteType) => (e, r, i) => e.writeInt(r.getByte(i).toInt)
       case (INT, ShortType) => (e, r, i) => e.writeInt(r.getShort(i).toInt)
