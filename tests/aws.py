@@ -43,6 +43,8 @@ class Aws:
     def __init__(self, url: str) -> None:
         self.url = url
         self.faults: dict[str, list[tuple[int, str, str]]] = {}
+        self.partly = 0
+        """How many coming calls of PutRecords take only every second record."""
         self.asked: list[str] = []
         self.sessions: dict[str, tuple[str, str]] = {}
         """Secret and token of the temporary keys that were given."""
@@ -131,6 +133,8 @@ class _Door:
         return waiting.pop(0) if waiting else None
 
     def _answer(self, environ: dict[str, Any], start: Any, body: bytes) -> Iterable[bytes]:
+        if environ.get("HTTP_X_AMZ_TARGET", "").endswith(".PutRecords") and self.aws.partly:
+            return self._partly(environ, start, body)
         if b"Action=AssumeRole" not in body:
             return self.behind(environ, start)
         if b"ExternalId=tests" not in body:
@@ -142,6 +146,20 @@ class _Door:
         key, secret, token = (m[1].decode() for m in found if m is not None)
         self.aws.sessions[key] = (secret, token)
         return [answer]
+
+    def _partly(self, environ: dict[str, Any], start: Any, body: bytes) -> Iterable[bytes]:
+        self.aws.partly -= 1
+        asked = json.loads(body)
+        every, asked["Records"] = asked["Records"], asked["Records"][1::2]
+        answers: list[dict[str, Any]] = []
+        if asked["Records"]:
+            less = json.dumps(asked).encode()
+            within_it = environ | {"wsgi.input": io.BytesIO(less), "CONTENT_LENGTH": str(len(less))}
+            answers = json.loads(b"".join(self.behind(within_it, lambda *_: None)))["Records"]
+        busy = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "Rate exceeded."}
+        told = [busy if i % 2 == 0 else answers[i // 2] for i in range(len(every))]
+        start("200 OK", [("Content-Type", "application/x-amz-json-1.1")])
+        return [json.dumps({"FailedRecordCount": told.count(busy), "Records": told}).encode()]
 
     def _refused(self, environ: dict[str, Any], body: bytes) -> tuple[int, str, str] | None:
         found = _SIGNED.search(environ.get("HTTP_AUTHORIZATION", ""))

@@ -72,6 +72,8 @@ def settle(
 
 def record_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[str]) -> RecordSink:
     """The plan's sink for a stream or changelog."""
+    if mode == "upsert":
+        d.kind.require(Can.DELETES)
     left_out, key = declared.excluded(d), declared.key_columns(d)
     return RecordSink(
         relation=str(into.full),

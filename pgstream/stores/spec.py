@@ -208,6 +208,7 @@ class Can(Enum):
     CHANGELOG = "changelogs"
     TABLE = "tables"
     SINK = "writing query results"
+    DELETES = "changes that delete"
     BAD_RECORDS = "keeping bad records"
 
 

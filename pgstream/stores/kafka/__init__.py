@@ -36,6 +36,7 @@ STORE = StoreType(
         Can.CHANGELOG: Full(),
         Can.TABLE: Never("A topic is read and written as a stream or a changelog."),
         Can.SINK: Full(),
+        Can.DELETES: Full(),
         Can.BAD_RECORDS: Full(),
     },
     admin="pgstream.stores.kafka.admin:KafkaAdmin",

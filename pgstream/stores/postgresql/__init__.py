@@ -38,6 +38,7 @@ STORE = StoreType(
         Can.CHANGELOG: Later("Reading the changes of a table is planned."),
         Can.TABLE: Full(),
         Can.SINK: Later("Writing query results into tables of a store is planned."),
+        Can.DELETES: Later("Writing query results into tables of a store is planned."),
         Can.BAD_RECORDS: Later("Bad records are kept in topics; name one with source.deserialization.error.log.store."),
     },
     admin="pgstream.stores.postgresql.admin:PostgresAdmin",
