@@ -110,14 +110,17 @@ def _jars(config: Config, args: argparse.Namespace) -> int:
             continue
         paths = jars.fetch_part(part, config, lambda line: print(line, file=sys.stderr))
         print(f"{part}: {len(paths)} jars in {paths[0].parent}")
-    return _rehearse(config) if args.warm else 0
+    return _rehearse(config, args.broker) if args.warm else 0
 
 
-def _rehearse(config: Config) -> int:
+def _rehearse(config: Config, broker: bool) -> int:
     import asyncio
 
+    from pgstream.embedded import kafka
     from pgstream.engine.launch import rehearse
 
+    if broker:
+        asyncio.run(kafka.rehearse(config))
     return asyncio.run(rehearse(config))
 
 

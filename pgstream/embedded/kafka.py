@@ -12,15 +12,18 @@ import math
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from pgstream.config import Config
+from pgstream.embedded.archive import Archive
 from pgstream.embedded.child import ended, free_port, spawn
 from pgstream.embedded.jars import broker_jars
 from pgstream.embedded.java import find_java
@@ -30,8 +33,10 @@ log = structlog.get_logger(__name__)
 
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _READY = "Kafka Server started"
-_FORMAT_S, _START_S, _STOP_S, _KILL_S = 60.0, 120.0, 10.0, 5.0
+_FORMAT_S, _START_S, _STOP_S, _ARCHIVE_S, _KILL_S = 60.0, 120.0, 10.0, 60.0, 5.0
 _TRIES = 3
+# What the JVM's exit code is after SIGTERM, in peace.
+_TERMINATED = 128 + signal.SIGTERM
 _LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
 # A timestamp may lie far from now: the demo and the tests replay old and future event times.
 _ANY_TIME_MS = 9223372036854775807
@@ -45,18 +50,23 @@ class Broker:
     pid: int
     log_file: Path
     _process: subprocess.Popen[bytes] = field(repr=False)
+    _archived: Callable[[], None] | None = field(default=None, repr=False)
 
     async def ended(self) -> None:
         """Return when it has ended, by whatever cause."""
         await ended(self._process, math.inf, every_s=0.2)
 
     async def stop(self) -> None:
-        """Stop it, by force after ten seconds. May be called twice."""
-        for order, within_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _KILL_S)):
+        """Stop it, by force after ten seconds, or a minute where it leaves its classes. May be called twice."""
+        patience = _STOP_S if self._archived is None else _ARCHIVE_S
+        for order, within_s in ((signal.SIGTERM, patience), (signal.SIGKILL, _KILL_S)):
             if self._process.poll() is None:
                 self._process.send_signal(order)
                 if not await ended(self._process, within_s):
                     log.warning("kafka is slow to stop", pid=self.pid, signal=order.name)
+        if self._archived is not None and self._process.returncode == _TERMINATED:
+            self._archived()
+        self._archived = None
         log.debug("kafka stopped", pid=self.pid)
 
 
@@ -72,27 +82,38 @@ async def open_broker(
     """Start a broker on the data in ``data_dir``, formatted at first; return when it accepts clients.
 
     ``port`` 0 picks a free one. ``properties`` replace the broker's own, listeners are added to them. ``class_path``:
-    where the classes lie that they name. Errors: ConfigurationError with the log's end.
+    where the classes lie that they name. The first broker of a class path leaves its classes to those after it
+    (``archive``). Errors: ConfigurationError with the log's end.
     """
     java = await asyncio.to_thread(find_java, config)
     jars = await asyncio.to_thread(broker_jars, config, report)
     data_dir = _made(data_dir)
-    program: list[str | Path] = [java, *_JVM, "-cp", ":".join(map(str, [*jars, *class_path]))]
+    archive = await _classes(config)
+    archived, record = None, list[str]()
+    if not (archive.made or class_path):
+        aside, record = archive.record()
+        archived = partial(archive.take, aside)
+    program: list[str | Path] = [java, *_JVM, *archive.flags(), "-cp", ":".join(map(str, [*jars, *class_path]))]
     words = ""
     for _ in range(_TRIES):
         listen = port or free_port()
         _write_properties(data_dir, listen, properties or {})
         if not (data_dir / "data" / "meta.properties").exists():
             await _format(program, data_dir)
-        process, words = await _start(program, data_dir)
+        process, words = await _start(program, data_dir, record)
         if process is not None:
             log.info("kafka ready", bootstrap=f"127.0.0.1:{listen}", pid=process.pid)
-            return Broker(f"127.0.0.1:{listen}", process.pid, data_dir / "kafka.log", process)
+            return Broker(f"127.0.0.1:{listen}", process.pid, data_dir / "kafka.log", process, archived)
         if "Address already in use" not in words or port:
             break
     raise ConfigurationError(
         what="the embedded Kafka broker did not start", detail=words, hint=f'Its log is "{data_dir / "kafka.log"}".'
     )
+
+
+async def _classes(config: Config) -> Archive:
+    java = await asyncio.to_thread(find_java, config)
+    return Archive(str(java), [str(j) for j in await asyncio.to_thread(broker_jars, config)], config.cache)
 
 
 def _made(data_dir: Path) -> Path:
@@ -155,14 +176,16 @@ async def _format(program: list[str | Path], data_dir: Path) -> None:
         )
 
 
-async def _start(program: list[str | Path], data_dir: Path) -> tuple[subprocess.Popen[bytes] | None, str]:
+async def _start(
+    program: list[str | Path], data_dir: Path, more: Sequence[str]
+) -> tuple[subprocess.Popen[bytes] | None, str]:
     """Start the broker; the process once its log says it is ready, else the log's end."""
     logger = [
         "-Dorg.slf4j.simpleLogger.showDateTime=true",
         "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
         "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage.internals.log=warn",
     ]
-    argv = [program[0], *logger, *program[1:], "kafka.Kafka", data_dir / "kafka.properties"]
+    argv = [program[0], *logger, *more, *program[1:], "kafka.Kafka", data_dir / "kafka.properties"]
     file = data_dir / "kafka.log"
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
         process = spawn(argv, death_signal=signal.SIGKILL, output=output)
@@ -182,6 +205,15 @@ def _faults(words: str) -> str:
     lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("\tat ")]
     causes = [line for line in lines if " ERROR " in line or line.startswith(("Caused by", "Exception in"))]
     return "\n".join(list(dict.fromkeys(causes))[:4] or lines[-4:])
+
+
+async def rehearse(config: Config) -> None:
+    """Make the archive of a broker's classes now if there is none, by starting one and stopping it again."""
+    if (await _classes(config)).made:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        broker = await open_broker(config, Path(folder))
+        await broker.stop()
 
 
 async def serve_broker(config: Config, port: int, report: Callable[[str], None], say: Callable[[str], None]) -> None:

@@ -2,7 +2,7 @@
 
 Owns: two small queries over made-up records, through the kernel's decoder and operators, and the clients of Kafka.
 Must not know: the channel, stores. ``python -m pgstream.spark.trial`` makes the archive of the settings in the
-environment, unless somebody else is at it. Start reading at ``main``.
+environment, one at a time. Start reading at ``main``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +22,8 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import logs
+from pgstream.embedded.archive import Archive
+from pgstream.embedded.child import LAUNCH
 from pgstream.engine.channel import Start
 from pgstream.planner.plan import (
     Aggregate,
@@ -36,7 +40,6 @@ from pgstream.planner.plan import (
 )
 from pgstream.spark import jvm
 from pgstream.spark import settings as worker_settings
-from pgstream.spark.archive import Archive
 from pgstream.spark.query import RunningQuery
 from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
@@ -113,16 +116,20 @@ def _clients(java: Any) -> None:
         client(options).close()
 
 
+def begin() -> None:
+    """Run it beside a worker's work, with the time that nobody else wants. It ends with this thread."""
+    head = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), "9", "-1", "-1", "-1", "--"]
+    program = [sys.executable, "-m", "pgstream.spark.trial"]
+    subprocess.Popen([*head, *program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
 def main() -> None:
     settings = worker_settings.from_environment()
     logs.configure(settings.log_level)
     os.nice(_NICE)
     archive = Archive(settings.java, jvm.class_path(settings), settings.cache)
-    with open(archive.path.with_suffix(".lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
+    with archive.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.made:
             make(archive, settings)
 
@@ -131,9 +138,10 @@ def make(archive: Archive, settings: Settings) -> None:
     """Run the trial in a JVM that archives its classes at its end."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=".trial-", dir=archive.path.parent) as folder:
-        aside = Path(folder) / "classes.jsa"
-        record = [f"-XX:ArchiveClassesAtExit={aside}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"]
-        small = msgspec.structs.replace(settings, fast_start=True, memory_mb=min(settings.memory_mb, _MEMORY_MB))
+        aside, record = archive.record()
+        small = msgspec.structs.replace(
+            settings, fast_start=True, memory_mb=min(settings.memory_mb, _MEMORY_MB), log_level="error"
+        )
         process = jvm.launch(small, Path(folder), record)
         run(small, Path(folder))
         assert process.stdin is not None

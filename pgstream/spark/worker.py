@@ -31,6 +31,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pgstream.embedded.archive import Archive
 from pgstream.engine.channel import (
     Alive,
     Analyze,
@@ -51,8 +52,7 @@ from pgstream.engine.channel import (
 )
 from pgstream.errors import PgStreamError, UnusableSchema
 from pgstream.planner.plan import load
-from pgstream.spark import events, faults, jvm
-from pgstream.spark.archive import Archive, begin_trial
+from pgstream.spark import events, faults, jvm, trial
 from pgstream.spark.channel import Channel
 from pgstream.spark.compile import Compiler
 from pgstream.spark.query import RunningQuery
@@ -291,7 +291,7 @@ class Worker:
             code = self.process.wait(_SETTLED_S)
         except subprocess.TimeoutExpired:
             if not self.archive.made:
-                begin_trial()
+                trial.begin()
             code = self.process.wait()
         if not self.dying:  # else it was ended by who ends the worker, too
             log.error("the JVM ended", code=code)

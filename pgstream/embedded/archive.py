@@ -1,9 +1,9 @@
-"""The class archive: classes that the JVM would otherwise load, parse and verify one by one at every start of a worker.
+"""Class archives: classes that a JVM would otherwise load, parse and verify one by one at every start.
 
-Owns: where the archive of a class path lies, the flags that use it, that old ones go, starting the trial run that makes
-it (Java's application class data sharing). It is an acceleration and nothing else: where it is missing or does not fit,
-Java loads classes as ever.
-Must not know: what the trial run does (``trial.py``). Start reading at ``Archive``.
+Owns: where the archive of a class path lies, the flags that use it and that make it (Java's application class data
+sharing), that old ones go. It is an acceleration and nothing else: where it is missing or does not fit, Java loads
+classes as ever.
+Must not know: which programs have one. Start reading at ``Archive``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import subprocess
-import sys
+import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgstream.embedded.child import LAUNCH
-
-KEPT = 5
-"""Archives that stay in the cache: those used last. One has some 150 MB."""
-_PREFIX = "pgstream-classes-"
+KEPT = 6
+"""Archives that stay in the cache: those used last. A worker's has some 150 MB, a broker's 50."""
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+_PREFIX, _ASIDE = "pgstream-classes-", ".aside"
+_DAY_S = 86400
 
 
 class Archive:
@@ -46,23 +46,30 @@ class Archive:
             return []
         with contextlib.suppress(OSError):  # a cache of another user's
             os.utime(self.path)
-        return [f"-XX:SharedArchiveFile={self.path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return [f"-XX:SharedArchiveFile={self.path}", *_QUIET]
+
+    @property
+    def lock(self) -> Path:
+        """A file to lock while one is being made, whichever it is."""
+        return self.path.with_name(f"{_PREFIX}making.lock")
+
+    def record(self) -> tuple[Path, list[str]]:
+        """Where a program leaves a new one when it ends in peace, and Java's flags for that."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        aside = self.path.with_name(f"{self.path.stem}-{uuid.uuid4().hex}{_ASIDE}")
+        return aside, [f"-XX:ArchiveClassesAtExit={aside}", *_QUIET]
 
     def take(self, aside: Path) -> None:
         """Move a new one into place, or remember that there will be none; remove what has not been used for long."""
         if not aside.exists():
             aside.touch()
         os.replace(aside, self.path)
-        old = sorted(self.path.parent.glob(_PREFIX + "*.jsa"), key=lambda p: p.stat().st_mtime)
-        for path in old[:-KEPT]:
+        old = sorted(self.path.parent.glob(f"{_PREFIX}*.jsa"), key=lambda p: p.stat().st_mtime)
+        unfinished = [
+            p for p in self.path.parent.glob(f"{_PREFIX}*{_ASIDE}") if time.time() - p.stat().st_mtime > _DAY_S
+        ]
+        for path in old[:-KEPT] + unfinished:
             path.unlink(missing_ok=True)
-
-
-def begin_trial() -> None:
-    """Make this worker's archive beside its work, with the time that nobody else wants. It ends with this thread."""
-    head = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), "9", "-1", "-1", "-1", "--"]
-    program = [sys.executable, "-m", "pgstream.spark.trial"]
-    subprocess.Popen([*head, *program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def _files(class_path: Sequence[str]) -> list[Path]:

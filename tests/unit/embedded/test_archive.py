@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgstream.spark.archive import KEPT, Archive
+from pgstream.embedded.archive import KEPT, Archive
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def archive(jars: Path, java: str = "/nowhere/bin/java") -> Archive:
 
 def made(jars: Path, java: str = "/nowhere/bin/java", content: bytes = b"archive") -> Archive:
     out = archive(jars, java)
-    aside = jars.parent / "aside"
+    aside, _ = out.record()
     if content:
         aside.write_bytes(content)
     out.take(aside)
