@@ -98,8 +98,10 @@ def test_sessions_change_the_catalogue_at_random(tmp_path: Path) -> None:
         t.start()
     for t in threads:
         t.join(300)
-    assert not [t for t in threads if t.is_alive()], "a session hangs"
+    hang = [t for t in threads if t.is_alive()]
+    ended = server.stop()
+    assert not hang, "a session hangs"
     assert wrong == [], f"seed {SEED}"
     assert len(done) > SESSIONS * EACH / 4
-    assert server.stop() == 0
+    assert ended == 0
     assert asyncio.run(_repaired(data_dir)) == []
