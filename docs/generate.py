@@ -81,7 +81,8 @@ def statement_pages() -> dict[str, str]:
 _TITLES = {
     "AlterOwner": "ALTER … OWNER TO", "AlterRelation": "ALTER … SET description", "CopyStream": "COPY of a stream",
     "CreateChangelogAs": "CREATE CHANGELOG AS SELECT", "CreateStreamAs": "CREATE STREAM AS SELECT",
-    "CreateMaterializedViewAs": "CREATE MATERIALIZED VIEW AS SELECT", "DescribeStatement": "DESCRIBE a statement",
+    "CreateMaterializedViewAs": "CREATE MATERIALIZED VIEW AS SELECT",
+    "CreateTableAs": "CREATE TABLE AS SELECT", "DescribeStatement": "DESCRIBE a statement",
     "GrantPrivileges": "GRANT of privileges", "RevokePrivileges": "REVOKE of privileges", "CloseCursor": "CLOSE",
     "InsertInto": "INSERT INTO … SELECT", "SelectStream": "SELECT",
 }  # fmt: skip

@@ -61,7 +61,7 @@ CREATE STORE
 CREATE STREAM; CREATE\s+STREAM\s(?!.*\)?\s+AS\s+SELECT)
 CREATE STREAM AS SELECT; CREATE\s+STREAM\s.*\bAS\s+(SELECT|WITH)
 CREATE TABLE; CREATE\s+TABLE\s.*\bWITH\s*\(\s*'
-CREATE TABLE AS SELECT; ; 6
+CREATE TABLE AS SELECT; CREATE\s+TABLE\s.*\bWITH\s*\(\s*'.*\bAS\s+SELECT
 CREATE VIRTUAL CHANGELOG; ; 7
 CREATE VIRTUAL STREAM; ; 7
 DESCRIBE <statement>; DESCRIBE\s+(CREATE|INSERT|SELECT|WITH)\b
@@ -180,7 +180,7 @@ _CLASS = {
     "SELECT from deltastream.sys": POSTGRESQL, "Resume query (QUERY WITH)": "",
     "CREATE CHANGELOG AS SELECT": "CreateChangelogAs", "CREATE STREAM AS SELECT": "CreateStreamAs",
     "CREATE MATERIALIZED VIEW AS SELECT": "CreateMaterializedViewAs", "CREATE CHANGELOG": "CreateChangelog",
-    "CREATE STREAM": "CreateStream",
+    "CREATE STREAM": "CreateStream", "CREATE TABLE": "CreateTable", "CREATE TABLE AS SELECT": "CreateTableAs",
 }  # fmt: skip
 _EXECUTED = frozenset(("statement", "query", "user", "as"))
 _FAILS = frozenset(("raises", "fault", "refused", "denied"))

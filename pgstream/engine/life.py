@@ -23,6 +23,7 @@ from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.engine import faults, requests
 from pgstream.engine.channel import Alive, Ended, Fault, Request, Running, Stop
+from pgstream.engine.leave import leave
 from pgstream.engine.pool import pause
 from pgstream.engine.progress import ProgressLog
 from pgstream.engine.suspects import CRASHES, Suspects
@@ -381,6 +382,7 @@ class Queries:
         self._suspects.forget(run.id)
         self._runs.pop(run.id, None)
         self.progress.forget(run.id)
+        await leave(self._catalog, requests.checkpoint(self._data_dir, run.id))
         await asyncio.to_thread(shutil.rmtree, requests.checkpoint(self._data_dir, run.id), ignore_errors=True)
 
 

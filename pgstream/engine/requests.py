@@ -18,13 +18,24 @@ from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
 from pgstream.errors import NotReady, UndefinedStore
 from pgstream.formats import protobuf, registry
 from pgstream.names import view_log
-from pgstream.planner.plan import Lookup, Plan, RecordSink, Source, ViewSink, load, sources, view_sources, walk
+from pgstream.planner.plan import (
+    Lookup,
+    Plan,
+    RecordSink,
+    Source,
+    TableSink,
+    ViewSink,
+    load,
+    sources,
+    view_sources,
+    walk,
+)
 
 
 def stores_of(plan: Plan) -> set[str]:
     """Every store that a plan reads or writes."""
     found = {s.store for s in sources(plan.root)} | {s.bad_record_store for s in sources(plan.root)}
-    if isinstance(plan.sink, RecordSink):
+    if isinstance(plan.sink, (RecordSink, TableSink)):
         found.add(plan.sink.store)
     return {name for name in found if name is not None}
 

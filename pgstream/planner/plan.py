@@ -444,13 +444,25 @@ class RecordSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
     key_descriptor: str | None = None
 
 
+class TableSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="table"):
+    """Write to a table of a store, exactly once. ``mode`` append: every row is added; upsert: one row per ``key``, the
+    table's primary key, and rows that are deleted go.
+    """
+
+    relation: str
+    store: str
+    entity: str
+    mode: str
+    key: list[str] = []
+
+
 class ResultSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="result"):
     """Rows go to the client of an interactive SELECT, in PostgreSQL's text format. ``limit`` ends the query."""
 
     limit: int | None = None
 
 
-Sink = ViewSink | RecordSink | ResultSink
+Sink = ViewSink | RecordSink | TableSink | ResultSink
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,14 +10,26 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pgstream.engine.channel import Fault, Start
 from pgstream.names import FullName, quote_always
-from pgstream.planner.plan import Plan, RecordSink, ResultSink, Source, ViewSink, ViewSource, load, readings, sources
+from pgstream.planner.plan import (
+    Plan,
+    RecordSink,
+    ResultSink,
+    Source,
+    TableSink,
+    ViewSink,
+    ViewSource,
+    load,
+    readings,
+    sources,
+)
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.jdbc import jdbc
@@ -25,6 +37,10 @@ from pgstream.spark.records import writing
 from pgstream.spark.session import fresh
 from pgstream.spark.sources import Sources, face, place
 from pgstream.spark.step import Refused
+from pgstream.stores import find
+from pgstream.stores.spec import LeavingInSpark
+
+log = structlog.get_logger(__name__)
 
 STOP_GRACE_MS = 3000
 LONGEST_PAUSE_S = 10.0
@@ -118,7 +134,20 @@ class RunningQuery:
         """Remove the checkpoint of an interactive query, or of one that is forgotten."""
         self.kernel.forget(self.start.query)
         if self.forget or self.temporary:
+            self._leave()
             self.kernel.remove(self.checkpoint)
+
+    def _leave(self) -> None:
+        """Take away what the query's sources left in their stores; one that is away keeps it, and the log says so."""
+        for source in sources(self.plan.root):
+            access = self.start.stores[source.store]
+            if not find(access.type).leaves:
+                continue
+            try:
+                cast(LeavingInSpark, face(access.type)).forget(self.spark, source, access, self.checkpoint)
+            except Py4JJavaError as e:
+                why = str(e.java_exception.getMessage())
+                log.warning("left behind", query_id=self.start.query, store=source.store, entity=source.entity, why=why)
 
     def readings(self) -> list[list[Source | ViewSource]]:
         """The plan's sources as Spark counts them: those that are read as one together, in the plan's order."""
@@ -144,6 +173,9 @@ class RunningQuery:
                 return common | self._view(sink)
             case RecordSink():
                 return common | self._records(sink, compiled)
+            case TableSink():
+                access = self.start.stores[sink.store]
+                return common | {"mode": sink.mode, "key": sink.key} | face(access.type).write(sink, access)
             case ResultSink():
                 return common | {"type": "result", "limit": sink.limit}
 

@@ -27,7 +27,13 @@ from pgstream.statements.compute_pools import (
     UpdateComputePool,
 )
 from pgstream.statements.copy import CopyStream
-from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
+from pgstream.statements.create_as import (
+    CreateChangelogAs,
+    CreateMaterializedViewAs,
+    CreateStreamAs,
+    CreateTableAs,
+    as_form,
+)
 from pgstream.statements.cursors import CloseCursor, DeclareCursor, FetchCursor, MoveCursor
 from pgstream.statements.databases import CreateDatabase, DescribeDatabase, DropDatabase, ListDatabases
 from pgstream.statements.defaults import SetDefault
@@ -184,6 +190,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateStream,
     CreateStreamAs,
     CreateTable,
+    CreateTableAs,
     CreateVirtualChangelog,
     CreateVirtualStream,
     DeclareCursor,
@@ -312,10 +319,11 @@ STATEMENTS: tuple[type[Statement], ...] = (
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
 _SHARED_WORDS = (AlterOwner, AlterPolicy, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor, CopyStream,
-                 CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable, DeclareCursor,
-                 DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable, DropView, FetchCursor,
-                 GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, Reindex, RevokePrivileges,
-                 RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(), *_AS.values())  # fmt: skip
+                 CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable, CreateTableAs,
+                 DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable, DropView,
+                 FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, Reindex,
+                 RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
+                 *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",

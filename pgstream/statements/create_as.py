@@ -173,6 +173,35 @@ class CreateChangelogAs(CreateStreamAs):
 
 
 @dataclass(frozen=True, slots=True)
+class CreateTableAs(CreateAs):
+    """CREATE TABLE [IF NOT EXISTS] table_name [WITH ( 'parameter' = value [, ...] )] AS select_statement
+    [QUERY WITH ( 'parameter' = value [, ...] )];
+
+    Make a table in a store that holds tables, and a continuous query that fills it, exactly once. A select that gives a
+    stream adds every row; one that gives a changelog keeps one row per key, which becomes the table's primary key. The
+    answer has two rows: the table, and the query with its id.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("CREATE", "TABLE")
+    tag: ClassVar[str] = "CREATE TABLE"
+    kind: ClassVar[str] = "table"
+
+    async def prepare(self, ctx: Context) -> Prepared:
+        full = places.new_relation(ctx, self.name)
+        d = declared.declare(ctx, self.given, self.name.name.lower(), Can.TABLE, self.name.at)
+        d.kind.require(Can.SINK, self.name.at)
+        options = continuous.query_options(self.query_with)
+        planned = await self._plan(ctx, "view", options)
+        columns = await continuous.analyze(ctx, planned.root)
+        check_columns(columns, self.select.at)
+        key = tuple(planned.key) if planned.mode == "upsert" else ()
+        relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
+        sink = sinks.table_sink(relation, d, planned, self.select.at)
+        plan = continuous.plan(planned.root, sink, columns, options)
+        return Prepared("create_table_as", plan, planned, options, relation, relation, d)
+
+
+@dataclass(frozen=True, slots=True)
 class CreateMaterializedViewAs(CreateAs):
     """CREATE MATERIALIZED VIEW [IF NOT EXISTS] view_name [WITH ( 'parameter' = value [, ...] )] AS select_statement
     [QUERY WITH ( 'parameter' = value [, ...] )];

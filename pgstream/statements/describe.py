@@ -15,7 +15,13 @@ from pgstream.statements.access import Need
 from pgstream.statements.answers import json_text, listing
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Column, Context, Result, Statement
-from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
+from pgstream.statements.create_as import (
+    CreateChangelogAs,
+    CreateMaterializedViewAs,
+    CreateStreamAs,
+    CreateTableAs,
+    as_form,
+)
 from pgstream.statements.explained import Explained
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.select import SelectStream
@@ -73,7 +79,7 @@ def _parse(c: Cursor) -> Describable:
     if c.peek("CREATE", "MATERIALIZED", "VIEW"):
         return CreateMaterializedViewAs.parse(c)
     if c.peek("CREATE", "TABLE"):
-        return CreateTable.parse(c)
+        return CreateTableAs.parse(c) if as_form(c.fork()) else CreateTable.parse(c)
     if c.peek("INSERT", "INTO"):
         return InsertInto.parse(c)
     if c.peek("SELECT") or c.peek("WITH"):

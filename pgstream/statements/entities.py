@@ -32,7 +32,8 @@ class CreateEntity(OfEntity):
 
     Make a topic in a store. Kafka: 'kafka.partitions', 'kafka.replicas', and any topic configuration as
     'kafka.topic.<config>'; the broker's defaults hold for what is not given. 'value.descriptor' and 'key.descriptor'
-    attach Protobuf messages, source.message.
+    attach Protobuf messages, source.message. PostgreSQL: a table, schema.table, with 'postgresql.columns' and
+    'postgresql.primary.key'.
     """
 
     words: ClassVar = ("CREATE", "ENTITY")
@@ -108,7 +109,7 @@ class UpdateEntity(OfEntity):
 class DropEntity(OfEntity):
     """DROP ENTITY entity_name [IN STORE store_name];
 
-    Delete the topic itself, with its records; it cannot be undone. Refused while a relation is defined on it.
+    Delete the topic or table itself, with what it holds; it cannot be undone. Refused while a relation is defined on it.
     """
 
     words: ClassVar = ("DROP", "ENTITY")
@@ -143,8 +144,8 @@ class DropEntity(OfEntity):
 class ListEntities(Statement):
     """LIST ENTITIES [IN path[.path...]] [IN STORE store_name] [LIKE 'pattern'];
 
-    What a store holds: topics. A path lists what lies below it, in stores whose entities are nested. LIKE keeps the
-    names that a pattern of SQL fits (``%`` any text, ``_`` any character); it is an addition of ours.
+    What a store holds: topics, or schemas and below them tables (IN schema). LIKE keeps the names that a
+    pattern of SQL fits (``%`` any text, ``_`` any character); it is an addition of ours.
     """
 
     words: ClassVar = ("LIST", "ENTITIES")
@@ -190,7 +191,8 @@ class DescribeEntity(OfEntity):
 
     One row about a topic: its partitions, replicas and configuration (JSON), the Protobuf messages attached to it, the
     first and the next offset of each partition (JSON), how many offsets lie between them, and the newest schemas of its
-    subjects in the store's registry.
+    subjects in the store's registry. Of a table the configuration has its columns, primary key and replica identity, and
+    the count is what its PostgreSQL estimates.
     """
 
     words: ClassVar = ("DESCRIBE", "ENTITY")

@@ -12,7 +12,7 @@ from typing import Any
 
 from pgstream.catalog.records import RelationRecord
 from pgstream.planner.explain import explain
-from pgstream.planner.plan import Plan, RecordSink, ResultSink, ViewSink
+from pgstream.planner.plan import Plan, RecordSink, ResultSink, TableSink, ViewSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +67,8 @@ def _sink(plan: Plan) -> str:
         case RecordSink() as s:
             key = f", key {s.key_format} of {', '.join(s.key_columns)}" if s.key_columns else ""
             return f"Sink {s.relation}, store {s.store}, entity {s.entity}, {s.mode}, value {s.value_format}{key}"
+        case TableSink() as s:
+            key = f", key {', '.join(s.key)}" if s.key else ""
+            return f"Table {s.relation}, store {s.store}, entity {s.entity}, {s.mode}{key}"
         case ResultSink() as s:
             return "Result" + (f", limit {s.limit}" if s.limit is not None else "")

@@ -40,9 +40,10 @@ class InsertInto(Statement):
     """INSERT INTO relation_name [WITH ( 'parameter' = value [, ...] )] select_statement [PARTITION BY column [, ...]]
     [QUERY WITH ( 'parameter' = value [, ...] )];
 
-    Start a continuous query that writes into an existing stream or changelog, exactly once. The select's columns fill
-    the relation's by position and take its types; columns without a counterpart are NULL. The record key is made of
-    the PARTITION BY columns (named as in the relation), or as the relation says. WITH tunes this query's producer
+    Start a continuous query that writes into an existing stream, changelog or table, exactly once. The select's columns
+    fill the relation's by position and take its types; columns without a counterpart are NULL. The record key is made
+    of the PARTITION BY columns (named as in the relation), or as the relation says. A table with a primary key has one
+    row of each, a later one in place of an earlier; a table without has every row. WITH tunes this query's producer
     ('kafka.producer.linger.ms'). The answer is the query's row.
     """
 
@@ -91,20 +92,22 @@ class InsertInto(Statement):
     async def prepare(self, ctx: Context) -> Prepared:
         """Everything checked and typed; no effects."""
         into = self._into(ctx)
-        want = "stream" if into.kind == "stream" else "changelog"
+        want = {"stream": "stream", "table": "view"}.get(into.kind, "changelog")
         options = continuous.query_options(self.query_with)
         planned = await postgres_queries.plan(ctx, self.select, want, expires=options.expires)
-        if into.kind == "changelog" and self.partition_by:
+        if into.kind != "stream" and self.partition_by:
             raise InvalidStatement(
-                what="PARTITION BY cannot be used in INSERT INTO a changelog",
+                what=f"PARTITION BY cannot be used in INSERT INTO a {into.label}",
                 at=self.partition_by[0].at,
-                hint="Its record key is the primary key.",
+                hint="Its record key is the primary key." if into.kind == "changelog" else "A table has no record key.",
             )
         if into.kind == "stream":
             sinks.check_kind(planned, "stream", "INSERT INTO a stream", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
         root = self._fill(into, planned, columns)
         self._check_primary_key(into, planned, columns)
+        if into.kind == "table":
+            return self._table(ctx, into, planned, root, options)
         d = sinks.settle(
             _place(ctx, into, self.partition_by, self.given),
             planned,
@@ -118,11 +121,16 @@ class InsertInto(Statement):
         plan = continuous.plan(root, sinks.record_sink(into, d, planned.mode, names), into.columns, options)
         return Prepared("insert_into", plan, planned, options, into, None, d)
 
+    def _table(
+        self, ctx: Context, into: RelationRecord, planned: Planned, root: Project, options: continuous.QueryOptions
+    ) -> Prepared:
+        d = _place(ctx, into, (), self.given)
+        plan = continuous.plan(root, sinks.table_sink(into, d, planned, self.select.at), into.columns, options)
+        return Prepared("insert_into", plan, planned, options, into, None, d)
+
     def _into(self, ctx: Context) -> RelationRecord:
         into = places.relation(ctx, self.name)
-        if into.kind not in ("stream", "changelog") or into.store is None:
-            if into.kind == "table":
-                raise NotYet(what="INSERT INTO a table", at=self.name.at)
+        if into.kind not in ("stream", "changelog", "table") or into.store is None:
             raise WrongKind(name=str(self.name), is_a=into.label, wanted="stream or changelog", at=self.name.at)
         places.store_type(ctx.snapshot.store_of(into)).require(Can.SINK, self.name.at)
         return into

@@ -23,7 +23,7 @@ from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.compute_pools import UpdateComputePool
 from pgstream.statements.copy import CopyStream
-from pgstream.statements.create_as import CreateMaterializedViewAs
+from pgstream.statements.create_as import CreateMaterializedViewAs, CreateTableAs
 from pgstream.statements.cursors import DeclareCursor
 from pgstream.statements.entities import UpdateEntity
 from pgstream.statements.functions import CreateFunction, DropFunction, is_named
@@ -52,6 +52,7 @@ _FROM = re.compile(
 )
 _AS_QUERY = re.compile(r"\bAS\b", re.I)
 _OURS_WITH = re.compile(r"\bWITH\s*\(\s*(?:[^()';]*,\s*)?'", re.I)
+_TABLE_AS = re.compile(r"\bWITH\s*\(\s*'(?:[^()']|'(?:[^']|'')*')*\)\s*AS\b", re.I)
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
 )
@@ -104,16 +105,6 @@ class ExplainStream(Refused):
     hint = "DESCRIBE SELECT … shows the plan."
 
 
-class CreateTableAs(Refused):
-    """CREATE TABLE AS over a stream.
-
-    Refused until stores that hold tables are there.
-    """
-
-    what = "CREATE TABLE AS of a select that reads a stream"
-    hint = "CREATE MATERIALIZED VIEW AS keeps its result as a table."
-
-
 class CreateViewOverStream(Refused):
     """CREATE VIEW over a stream.
 
@@ -144,7 +135,7 @@ def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
         return None
     into = snapshot.relation(target, session.database, session.schema)
     if into is not None:
-        return InsertInto if into.kind in _STREAMING or _from_stream(text, snapshot, session) else None
+        return InsertInto if into.kind in (*_STREAMING, "table") or _from_stream(text, snapshot, session) else None
     return InsertInto if _from_stream(text, snapshot, session) else None
 
 
@@ -172,7 +163,7 @@ def _over(refused: type[Statement]) -> Decide:
 def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     kinds = words[1:]
     if "TABLE" in kinds:
-        if _AS_QUERY.search(text) and _from_stream(text, snapshot, session):
+        if _AS_QUERY.search(text) and (_from_stream(text, snapshot, session) or _TABLE_AS.search(text)):
             return CreateTableAs
         return CreateTable if _OURS_WITH.search(text) else None
     if "FUNCTION" in kinds:

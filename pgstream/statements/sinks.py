@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from pgstream import types
 from pgstream.catalog.records import ColumnRecord, RelationRecord
-from pgstream.errors import InvalidOption, InvalidStatement, UndefinedColumn
+from pgstream.errors import InvalidOption, InvalidStatement, NotYet, UndefinedColumn
 from pgstream.names import Name, QName
-from pgstream.planner.plan import RecordSink
+from pgstream.planner.plan import RecordSink, TableSink
 from pgstream.planner.select import Planned
 from pgstream.properties import Options
 from pgstream.statements import declared, descriptors, registered
@@ -89,6 +89,17 @@ def record_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[
         value_descriptor=descriptors.of(d, "value"),
         key_descriptor=descriptors.of(d, "key"),
     )
+
+
+def table_sink(into: RelationRecord, d: Declared, planned: Planned, at: int) -> TableSink:
+    """The plan's sink for a table of a store: with a primary key one row each, without every row."""
+    if planned.mode == "retract" or (planned.mode == "upsert" and not into.primary_key):
+        raise NotYet(
+            what="a table of changing rows without a key", at=at,
+            hint="Add GROUP BY, or give the table a PRIMARY KEY that the select's key fills.",
+        )  # fmt: skip
+    key = list(into.primary_key)
+    return TableSink(str(into.full), d.store.name, d.entity, "upsert" if key else "append", key)
 
 
 def _check_named(columns: Sequence[ColumnRecord], partition_by: Sequence[Name]) -> None:

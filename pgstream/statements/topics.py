@@ -108,6 +108,11 @@ def _check_equal(d: Declared, found: EntityInfo) -> None:
             )
 
 
+def _plain(type_: types.Type) -> str:
+    """What a type is in PostgreSQL, whatever its length: TINYINT is a SMALLINT there."""
+    return types.Type(type_.name).pg if type_.is_scalar else type_.name
+
+
 def _check_columns(relation: RelationRecord, found: EntityInfo) -> None:
     """A table has every column that the relation says, of a type that takes its values."""
     if found.columns is None:
@@ -118,7 +123,7 @@ def _check_columns(relation: RelationRecord, found: EntityInfo) -> None:
             hint = f'Entity "{found.name}" has {", ".join(has)}.'
             raise UndefinedColumn(name=column.name, hint=hint)
         theirs = types.parse(has[column.name].type)
-        if theirs.name != "VARCHAR" and types.Type(theirs.name).pg != types.Type(column.type.name).pg:
+        if theirs.name != "VARCHAR" and _plain(theirs) != _plain(column.type):
             raise TypeMismatch(
                 what=f'column "{column.name}" is of type {column.type} but entity "{found.name}" has it as '
                 f"{has[column.name].type}"

@@ -366,7 +366,8 @@ class StoreType:
     changes, where entities are tables; ``key_format``: that of a changelog whose WITH says none.
     ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
     ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
-    kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``).
+    kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
+    store, which both faces can take away (``Leaving``, ``LeavingInSpark``).
     ``jars``: parts of the server's lock file that the worker needs when an option has a value, as (option=VALUE, part).
     """
 
@@ -394,6 +395,7 @@ class StoreType:
     kinds_apart: bool = False
     keep_hint: str | None = None
     trouble: str | None = None
+    leaves: bool = False
     jars: tuple[tuple[str, str], ...] = ()
 
     def parts(self, options: Mapping[str, str]) -> list[str]:
@@ -470,3 +472,17 @@ class SparkFace(Protocol):
 
     def bad_records(self, access: Any) -> dict[str, str]:
         """The settings of a producer of bad records, where ``Can.BAD_RECORDS`` is whole."""
+
+
+class LeavingInSpark(Protocol):
+    """What ``SparkFace`` has too where ``StoreType.leaves``."""
+
+    def forget(self, spark: Any, source: Any, access: Any, checkpoint: str) -> None:
+        """Take away what a query that is over for good left there for this source, by what its checkpoint says."""
+
+
+class Leaving(Protocol):
+    """What ``Admin`` has too where ``StoreType.leaves``."""
+
+    async def forget(self, left: Mapping[str, Any]) -> None:
+        """Take away what a query left that no worker runs any more. ``left``: what a source's checkpoint says of it."""

@@ -16,7 +16,7 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
 
   /** The unlogged staging table for large batches, and the session's own small one. */
   def prepare(): Unit = {
-    leftovers().foreach(t => run(s"DROP TABLE IF EXISTS pg_pgstream.${quote(t)}"))
+    leftovers().foreach(t => run(s"DROP TABLE IF EXISTS ${target.home}.${quote(t)}"))
     run(s"CREATE UNLOGGED TABLE IF NOT EXISTS ${target.staging} (LIKE ${target.table}${ViewMerge.HiddenColumns})")
     run(s"TRUNCATE ${target.staging}")
     if (layout.changes)
@@ -30,9 +30,9 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
 
   /** Staging tables of earlier starts: the same name with another attempt. A start that still lives is fenced. */
   private def leftovers(): Seq[String] = {
-    val own = target.staging.stripPrefix("pg_pgstream.\"").stripSuffix("\"")
+    val own = target.staging.stripPrefix(target.home + ".\"").stripSuffix("\"")
     val s = c.prepareStatement(
-      "SELECT tablename FROM pg_tables WHERE schemaname = 'pg_pgstream' AND tablename <> ? AND tablename ~ ?")
+      s"SELECT tablename FROM pg_tables WHERE schemaname = '${target.home}' AND tablename <> ? AND tablename ~ ?")
     try {
       s.setString(1, own)
       s.setString(2, "^" + java.util.regex.Pattern.compile("[^A-Za-z0-9_]").matcher(own.replaceAll("_\\d+$", "")).replaceAll(".") + "_[0-9]+$")

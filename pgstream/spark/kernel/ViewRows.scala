@@ -10,7 +10,7 @@ import org.apache.spark.sql.types._
 case class TaskRows(copy: Array[Byte], rows: Long, deletes: Long, nullKeyDeletes: Boolean, staged: Boolean, attempt: Long)
 
 /** The layout of a view's rows as COPY text: the view's columns, then (in staging) the hidden ones. */
-case class ViewLayout(schema: StructType, key: Seq[String], mode: String) {
+case class ViewLayout(schema: StructType, key: Seq[String], mode: String, repeats: Boolean = false) {
   val upsert: Boolean = mode == "upsert"
   /** Whether rows may be deleted, so that the hidden columns are needed. */
   val changes: Boolean = mode != "append"
@@ -20,8 +20,8 @@ case class ViewLayout(schema: StructType, key: Seq[String], mode: String) {
   val timeAt: Int = schema.fieldNames.indexOf("__time")
   val offsetAt: Int = schema.fieldNames.indexOf("__offset")
   val names: Seq[String] = visible.toSeq.map(i => schema(i).name)
-  /** One row a key in a batch: the output of an aggregate. Rows that still have a source position may repeat keys. */
-  val unique: Boolean = offsetAt < 0
+  /** One row a key in a batch: the output of an aggregate. Rows that still have a source position may repeat keys, and so may rows that only come. */
+  val unique: Boolean = offsetAt < 0 && !repeats
 
   def deleted(row: InternalRow): Boolean = deleteAt >= 0 && !row.isNullAt(deleteAt) && row.getBoolean(deleteAt)
 }

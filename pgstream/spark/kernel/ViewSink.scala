@@ -12,13 +12,15 @@ import org.apache.spark.sql.types.StructType
 import Json.Node
 
 /** Where a view's state is: JDBC address and names, quoted for PostgreSQL. */
-case class ViewTarget(url: String, user: String, password: String, table: String, staging: String) {
+case class ViewTarget(url: String, user: String, password: String, table: String, staging: String,
+    home: String = "pg_pgstream", more: Map[String, String] = Map.empty) {
   def connect(): Connection = {
     val p = new java.util.Properties
     if (user.nonEmpty) p.setProperty("user", user)
     if (password.nonEmpty) p.setProperty("password", password)
     p.setProperty("ApplicationName", "pgstream worker")
     p.setProperty("tcpKeepAlive", "true")
+    more.foreach { case (k, v) => p.setProperty(k, v) }
     Class.forName("org.postgresql.Driver")
     DriverManager.getConnection(url, p)
   }
@@ -37,12 +39,14 @@ class ViewSink(config: String) extends BatchSink {
   private val attempt = c.get("attempt").asInt
   private val mode = c.str("mode")
   private val key = c.strings("key")
-  private val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), c.str("staging"))
+  protected val target: ViewTarget = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), c.str("staging"),
+    c.opt("home").getOrElse("pg_pgstream"), c.entries("properties"))
+  private val repeats = c.opt("repeats").contains("true")
   private var connection: Connection = _
   private var merge: ViewMerge = _
 
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
-    val layout = ViewLayout(schema, key, mode)
+    val layout = ViewLayout(schema, key, mode, repeats)
     val where = target
     // Before the tasks: those with much text write into the staging table.
     synchronized(open(layout))
@@ -57,13 +61,17 @@ class ViewSink(config: String) extends BatchSink {
       try {
         connection = target.connect()
         connection.setAutoCommit(false)
+        settle(connection)
         merge = new ViewMerge(connection, target, layout)
         merge.prepare()
         connection.commit()
       } catch { case e: Throwable => disconnect(); throw e }
 
+  /** What must be there before staging. */
+  protected def settle(connection: Connection): Unit = ()
+
   private def commit(batch: Long, layout: ViewLayout, parts: Seq[TaskRows]): Unit = synchronized {
-    val ledger = new Ledger(connection, query, attempt)
+    val ledger = new Ledger(connection, query, attempt, target.home)
     if (ledger.isNew(batch)) {
       KillPoints.at("view before copy")
       if (parts.exists(_.rows > 0)) merge.run(parts)
@@ -135,9 +143,9 @@ object ViewSink {
 }
 
 /** The row of `pg_pgstream.ledger` that says which batch of a query is in, and which attempt may write. */
-class Ledger(c: Connection, query: String, attempt: Int) {
+class Ledger(c: Connection, query: String, attempt: Int, home: String = "pg_pgstream") {
   def isNew(batch: Long): Boolean = {
-    val s = c.prepareStatement("SELECT batch, attempt FROM pg_pgstream.ledger WHERE query = ?::uuid FOR UPDATE")
+    val s = c.prepareStatement(s"SELECT batch, attempt FROM $home.ledger WHERE query = ?::uuid FOR UPDATE")
     try {
       s.setString(1, query)
       val r = s.executeQuery()
@@ -153,13 +161,13 @@ class Ledger(c: Connection, query: String, attempt: Int) {
   }
 
   private def insert(): Unit = {
-    val s = c.prepareStatement("INSERT INTO pg_pgstream.ledger (query, batch, attempt) VALUES (?::uuid, -1, ?)")
+    val s = c.prepareStatement(s"INSERT INTO $home.ledger (query, batch, attempt) VALUES (?::uuid, -1, ?)")
     try { s.setString(1, query); s.setInt(2, attempt); s.executeUpdate() }
     finally s.close()
   }
 
   def advance(batch: Long): Unit = {
-    val s = c.prepareStatement("UPDATE pg_pgstream.ledger SET batch = ?, attempt = ? WHERE query = ?::uuid")
+    val s = c.prepareStatement(s"UPDATE $home.ledger SET batch = ?, attempt = ? WHERE query = ?::uuid")
     try { s.setLong(1, batch); s.setInt(2, attempt); s.setString(3, query); s.executeUpdate() }
     finally s.close()
   }

@@ -158,6 +158,17 @@ class PostgresAdmin:
             else:
                 await c.execute(text, [record.value.decode() if record.value is not None else ""])
 
+    async def forget(self, left: Mapping[str, Any]) -> None:
+        """Drop the slot and the publication that were made for a query (``TableSlot.scala`` wrote down which)."""
+        async with self._open(left["table"]) as c:
+            if left["made"]:
+                await c.execute(
+                    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
+                    [left["slot"]],
+                )
+            if left["published"]:
+                await c.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(left["publication"])))
+
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:

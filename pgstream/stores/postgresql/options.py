@@ -6,6 +6,8 @@ Must not know: what a client library calls a setting; ``client.py`` translates. 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pgstream.stores import reading
 from pgstream.stores.postgresql.values import slot, uri
 from pgstream.stores.spec import Kind, Option, OptionTable
@@ -80,7 +82,9 @@ RELATION = OptionTable(
                later="One stream over several tables is planned; declare a stream for each."),
         _FORMAT,
         reading.TIMESTAMP,
-        *_READING,
+        # A table is more than what changes in it from now on.
+        replace(_READING[0], default="EARLIEST"),
+        *_READING[1:],
         *reading.BAD_RECORDS,
     ),
 )  # fmt: skip

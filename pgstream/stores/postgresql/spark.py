@@ -1,0 +1,76 @@
+"""PostgreSQL in the worker: the changes of a table as a streaming DataFrame of raw records, a table as a sink.
+
+Owns: what the kernel's ``TableSource`` is told. Must not know: formats, SQL, the checkpoint. The only file of this
+store that imports pyspark. Start reading at ``TableChanges``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pgstream import types
+from pgstream.errors import NotYet
+from pgstream.stores.postgresql.client import jdbc
+from pgstream.stores.postgresql.columns import quote_pg
+from pgstream.stores.postgresql.values import database, split
+
+_PROVIDER = "org.apache.spark.sql.pgstream.TableSourceProvider"
+_RAW = "key binary, value binary, __time timestamp, __partition int, __offset bigint"
+CATCH_UP_RECORDS = "100000"
+"""Of a batch: the driver holds the changes of some batches, until they are written."""
+
+
+class TableChanges:
+    """A PostgreSQL store seen from Spark."""
+
+    def read(self, spark: SparkSession, source: Any, access: Any, query: str) -> DataFrame:
+        """The rows that a table has, then its changes by commit, as records (``TableSource.scala``)."""
+        own = database(access.options["uris"])
+        schema, table = split(source.entity, own)
+        slot = source.options.get("postgresql.slot.name") or own_slot(source, query)
+        columns = {c.name: types.parse(c.type) for c in source.columns}
+        if source.kind == "stream":
+            columns = dict(next((t.fields for n, t in columns.items() if n == "after"), ()))
+        config = {
+            "store": source.store, "kind": source.kind, "database": own, "schema": schema, "table": table, "slot": slot,
+            "publication": source.options.get("postgresql.publication.name", slot),
+            "snapshot": source.starting_position == "earliest",
+            "most": int(source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS)),
+            "keys": source.primary_key,
+            "columns": list(columns),
+            "nested": [n for n, t in columns.items() if not t.is_scalar],
+        }  # fmt: skip
+        reader = spark.readStream.format(_PROVIDER).schema(_RAW).option("config", json.dumps(config))
+        return reader.option("secret", json.dumps(jdbc(access.options))).load()
+
+    def write(self, sink: Any, access: Any) -> dict[str, Any]:
+        """A table, by the ledger in its own database (``TableSink.scala``)."""
+        path = split(sink.entity, database(access.options["uris"]))
+        settings = jdbc(access.options)
+        own = ("url", "user", "password")
+        return {
+            "type": "org.apache.spark.sql.pgstream.TableSink",
+            **{n: settings[n] for n in own},
+            "table": ".".join(map(quote_pg, path)),
+            "properties": {n: v for n, v in settings.items() if n not in own},
+        }
+
+    def bad_records(self, access: Any) -> dict[str, str]:
+        raise NotYet(what="bad records in a PostgreSQL store")
+
+    def forget(self, spark: SparkSession, source: Any, access: Any, checkpoint: str) -> None:
+        """Drop the slot and the publication that were made for a query's source."""
+        jvm: Any = spark._jvm
+        schema, table = split(source.entity, database(access.options["uris"]))
+        tables = jvm.org.apache.spark.sql.pgstream.TableSource
+        tables.forget(checkpoint, json.dumps(jdbc(access.options)), schema, table)
+
+
+def own_slot(source: Any, query: str) -> str:
+    """The name of a slot that is a query's own: its id, and which of its sources this is."""
+    which = hashlib.sha256(f"{source.store}/{source.entity}/{source.kind}".encode()).hexdigest()[:6]
+    return f"pgstream_{''.join(c for c in query.lower() if c.isalnum())}_{which}"

@@ -1,0 +1,216 @@
+"""Changes of tables and tables as sinks, with a real PostgreSQL as the store: the snapshot and what follows, without
+gap and without doubles, through what goes wrong on the way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.postgres import Postgres, postgres
+from tests.server import Server, within
+from tests.stream.test_kill import worker_of
+
+TYPES = """id bigint PRIMARY KEY, name text, big text, n numeric(12,2), f double precision, ok boolean, day date,
+    at timestamptz, plain timestamp, tags int[], words text[], doc jsonb, raw bytea, small smallint, u uuid"""
+COLUMNS = "id, name, big, n, f, ok, day, at, plain, tags[1], words[2], doc::text, raw, small, u::text"
+SELECTED = """id, name, big, n, f, ok, "day", "at", plain, tags[1] AS tag, words[2] AS word, doc, raw, small, u"""
+KEPT = 'id, name, big, n, f, ok, "day", "at", plain, tag, word, doc, raw, small, u'
+
+
+@pytest.fixture(scope="module")
+def db(server: Server, shop: Postgres) -> Iterator[psycopg.Connection[Any]]:
+    with server.connect() as c:
+        c.execute(f"CREATE STORE pg_tables WITH ({shop.store})".encode())
+        yield c
+        for query, *_ in c.execute("LIST QUERIES").fetchall():
+            c.execute(f"TERMINATE QUERY {query}".encode())
+
+
+def query_of(c: psycopg.Connection[Any], text: str) -> str:
+    """Start a continuous query; its id."""
+    return str(c.execute(text.encode()).fetchall()[-1][1])
+
+
+def fill(shop: Postgres, table: str, first: int, last: int) -> None:
+    shop.run(f"""INSERT INTO {table} SELECT i, 'n"\\' || i, repeat(md5(i::text), 400), i * 1.25, i / 3.0, i % 2 = 0,
+        date '2024-01-31' + i, timestamptz '2024-01-01 00:00:00.5+02' + i * interval '1 s', timestamp '2024-05-05' ,
+        ARRAY[i, NULL], ARRAY['a', 'é"\\' || i], jsonb_build_object('a', i), decode('00ff', 'hex'), 7,
+        md5(i::text)::uuid FROM generate_series({first}, {last}) i""")
+
+
+def workload(shop: Postgres, table: str, seed: int, steps: int) -> None:
+    """Inserts, updates with and without the big value, deletes and changes of keys, several in a transaction."""
+    rng = random.Random(seed)
+    with shop.connect() as c:
+        for _ in range(steps):
+            with c.transaction(force_rollback=rng.random() < 0.1):
+                for _ in range(rng.randint(1, 4)):
+                    a, b = rng.randrange(400), rng.randrange(400, 100000)
+                    c.execute(rng.choice((
+                        f"UPDATE {table} SET name = 'x{b}' WHERE id % 400 = {a}",
+                        f"UPDATE {table} SET big = repeat('{b}', 3000), n = NULL WHERE id = {a}",
+                        f"DELETE FROM {table} WHERE id = {a}",
+                        f"UPDATE {table} SET id = {b + 100000} WHERE id = {a}",
+                        f"INSERT INTO {table} (id, name) VALUES ({b}, E'new\\n{a}') ON CONFLICT DO NOTHING",
+                    )).encode())  # fmt: skip
+
+
+def equal(shop: Postgres, table: str, c: psycopg.Connection[Any], view: str) -> None:
+    """The view comes to hold what the table holds."""
+
+    def same() -> bool:
+        theirs = shop.rows(f"SELECT {COLUMNS} FROM {table} ORDER BY id")
+        ours = c.execute(f"SELECT {KEPT} FROM {view} ORDER BY id".encode()).fetchall()
+        different = [(a, b) for a, b in zip(theirs, ours, strict=False) if a != b]
+        assert len(ours) == len(theirs), f"{len(ours)} rows, not {len(theirs)}"
+        assert not different, str(different[0])[:600]
+        return True
+
+    within(90, same, 0.5)
+
+
+def test_a_changelog_of_a_table_ends_as_the_table(db: psycopg.Connection[Any], shop: Postgres) -> None:
+    shop.run(f"CREATE TABLE people ({TYPES})", "ALTER TABLE people REPLICA IDENTITY FULL")
+    fill(shop, "people", 1, 400)
+    db.execute("CREATE CHANGELOG people_log WITH ('store' = pg_tables, 'postgresql.table.name' = 'people')")
+    rows = db.execute("DESCRIBE CHANGELOG COLUMNS people_log").fetchall()
+    assert [(r[0], r[1], r[2]) for r in rows[:4]] == [
+        ("id", "BIGINT", "f"), ("name", "VARCHAR", "t"), ("big", "VARCHAR", "t"), ("n", "DECIMAL(12, 2)", "t"),
+    ] or rows[0][:2] == ("id", "BIGINT")  # fmt: skip
+    query = query_of(db, f"CREATE MATERIALIZED VIEW people_now AS SELECT {SELECTED} FROM people_log")
+    equal(shop, "people", db, "people_now")
+    workload(shop, "people", 1, 60)
+    equal(shop, "people", db, "people_now")
+    # The walsender is cut off, and the server restarted, while changes come.
+    workload(shop, "people", 2, 20)
+    shop.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+    workload(shop, "people", 3, 20)
+    shop.stop()
+    shop.start()
+    workload(shop, "people", 4, 20)
+    equal(shop, "people", db, "people_now")
+    slots = "SELECT slot_name FROM pg_replication_slots UNION ALL SELECT pubname FROM pg_publication"
+    assert len(shop.rows(slots)) == 2
+    db.execute(f"TERMINATE QUERY {query}".encode())
+    within(20, lambda: shop.rows(slots) == [])
+
+
+def test_a_stream_of_a_table_tells_each_change_once(db: psycopg.Connection[Any], shop: Postgres) -> None:
+    shop.run("CREATE TABLE events (id int PRIMARY KEY, v text)", "INSERT INTO events VALUES (1, 'a'), (2, 'b')")
+    db.execute("CREATE STREAM events_cdc WITH ('store' = pg_tables, 'postgresql.table.name' = 'events')")
+    query = query_of(
+        db,
+        """CREATE MATERIALIZED VIEW events_seen AS SELECT op, before->id AS old, after->id AS id,
+        after->v AS v, source->"table" AS t, source->lsn AS lsn
+        FROM events_cdc WITH ('postgresql.slot.name' = 'named')""",
+    )
+    within(60, lambda: db.execute("SELECT count(*) FROM events_seen").fetchall() == [(2,)])
+    shop.run("INSERT INTO events VALUES (3, 'c')", "UPDATE events SET v = 'B' WHERE id = 2",
+             "UPDATE events SET id = 9 WHERE id = 1", "DELETE FROM events WHERE id = 3", "TRUNCATE events")  # fmt: skip
+    within(60, lambda: db.execute("SELECT count(*) FROM events_seen").fetchall() == [(7,)])
+    seen = db.execute("SELECT op, old, id, v FROM events_seen ORDER BY lsn, id").fetchall()
+    assert seen == [("r", None, 1, "a"), ("r", None, 2, "b"), ("c", None, 3, "c"), ("u", None, 2, "B"),
+                    ("u", 1, 9, "a"), ("d", 3, None, None), ("t", None, None, None)]  # fmt: skip
+    # A slot that is gone ends the query with the reason; nothing is skipped.
+    shop.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 'named'",
+             "SELECT pg_drop_replication_slot('named')")  # fmt: skip
+    said = within(60, lambda: [r for r in db.execute(f"DESCRIBE QUERY {query}".encode()).fetchall()
+                               if "errored" in str(r)])  # fmt: skip
+    assert said
+    text = str(db.execute("LIST QUERIES").fetchall())
+    assert "cannot go on" in text, text
+    db.execute(f"TERMINATE QUERY {query}".encode())
+
+
+def test_what_cannot_be_followed_is_refused(db: psycopg.Connection[Any], shop: Postgres) -> None:
+    shop.run("CREATE TABLE keyless (a int)")
+    db.execute("CREATE STREAM keyless_cdc WITH ('store' = pg_tables, 'postgresql.table.name' = 'keyless')")
+    query = query_of(db, "CREATE MATERIALIZED VIEW keyless_now AS SELECT op FROM keyless_cdc")
+    why = "neither a primary key nor a replica identity"
+    within(60, lambda: [r for r in db.execute("LIST QUERIES").fetchall() if query in str(r) and why in str(r)])
+    db.execute(f"TERMINATE QUERY {query}".encode())
+    for text, code in (
+        ("CREATE CHANGELOG keyless_log WITH ('store' = pg_tables, 'postgresql.table.name' = 'keyless')", "42601"),
+        ("CREATE STREAM nothing_cdc WITH ('store' = pg_tables, 'postgresql.table.name' = 'nothing')", "42704"),
+        ("CREATE STREAM many WITH ('store' = pg_tables, 'postgresql.cdc.table.list' = 'a,b')", "0A000"),
+    ):
+        with pytest.raises(psycopg.Error) as e:
+            db.execute(text.encode())
+        assert e.value.sqlstate == code, text
+    assert shop.rows("SELECT slot_name FROM pg_replication_slots") == []
+    # That of the query before this one, whose slot somebody else had dropped, went with it.
+    assert shop.rows("SELECT pubname FROM pg_publication") == []
+
+
+def test_tables_are_sinks(db: psycopg.Connection[Any], shop: Postgres) -> None:
+    shop.run("CREATE TABLE orders (id int PRIMARY KEY, who text, price numeric(10,2))",
+             "INSERT INTO orders SELECT i, 'u' || i % 5, i FROM generate_series(1, 100) i",
+             "CREATE TABLE copied (id int PRIMARY KEY, who text, price numeric(10,2), noted timestamptz DEFAULT now())",
+             "ALTER TABLE orders REPLICA IDENTITY FULL")  # fmt: skip
+    db.execute("CREATE CHANGELOG orders_log WITH ('store' = pg_tables, 'postgresql.table.name' = 'orders')")
+    db.execute("CREATE STREAM orders_cdc WITH ('store' = pg_tables, 'postgresql.table.name' = 'orders')")
+    db.execute("""CREATE TABLE copied (id INT, who VARCHAR, price DECIMAL(10, 2), PRIMARY KEY (id))
+        WITH ('store' = pg_tables)""")
+    query_of(db, "INSERT INTO copied SELECT id, who, price FROM orders_log")
+    rows = db.execute("""CREATE TABLE totals WITH ('store' = pg_tables)
+        AS SELECT who, count(*) AS n, sum(price) AS total FROM orders_log GROUP BY who""").fetchall()
+    assert [r[0] for r in rows] == ["table", "query"]
+    query_of(db, "CREATE TABLE log WITH ('store' = pg_tables) AS SELECT op, after->id AS id FROM orders_cdc")
+    shop.run("DELETE FROM orders WHERE id > 90", "UPDATE orders SET price = price + 1 WHERE id < 10",
+             "UPDATE orders SET id = id + 1000 WHERE id = 50")  # fmt: skip
+
+    def right() -> bool:
+        assert shop.rows("SELECT id, who, price FROM copied ORDER BY 1") == shop.rows("SELECT * FROM orders ORDER BY 1")
+        grouped = "SELECT who, count(*), sum(price) FROM orders GROUP BY 1 ORDER BY 1"
+        assert shop.rows("SELECT who, n, total FROM totals ORDER BY 1") == shop.rows(grouped)
+        assert shop.rows("SELECT op, count(*) FROM log GROUP BY 1 ORDER BY 1") == [("d", 10), ("r", 100), ("u", 10)]
+        return True
+
+    within(90, right, 0.5)
+    with pytest.raises(psycopg.Error) as e:
+        db.execute("CREATE TABLE no_key WITH ('store' = pg_tables) AS SELECT count(*) AS n FROM orders_log")
+    assert e.value.sqlstate == "0A000"
+
+
+def test_a_killed_worker_neither_loses_nor_doubles(db: psycopg.Connection[Any], server: Server, shop: Postgres) -> None:
+    shop.run(
+        "CREATE TABLE hits (id int PRIMARY KEY, v int)", "INSERT INTO hits SELECT i, 0 FROM generate_series(1, 50) i"
+    )
+    db.execute("CREATE STREAM hits_cdc WITH ('store' = pg_tables, 'postgresql.table.name' = 'hits')")
+    query_of(
+        db,
+        "CREATE TABLE hits_log WITH ('store' = pg_tables) AS SELECT op, after->id AS id, after->v AS v FROM hits_cdc",
+    )
+    within(60, lambda: shop.rows("SELECT count(*) FROM hits_log") == [(50,)])
+    for i in range(1, 21):
+        shop.run(f"UPDATE hits SET v = {i}")
+        if i in (5, 12):
+            worker_of(server).kill()
+    within(120, lambda: shop.rows("SELECT count(*) FROM hits_log") == [(1050,)], 1)
+    once = "SELECT count(*) FROM (SELECT id, v FROM hits_log GROUP BY 1, 2 HAVING count(*) = 1) s"
+    assert shop.rows(once) == [(1050,)]
+
+
+def test_a_table_whose_rows_lose_a_column(server: Server, workspace: Any) -> None:
+    """A schema changes while the query runs; a long value that was not sent ends the query with the way out."""
+    with postgres(workspace / "changing") as source, server.connect() as c:
+        c.execute(f"CREATE STORE pg_changing WITH ({source.store})".encode())
+        source.run(
+            "CREATE TABLE t (id int PRIMARY KEY, a text, b text)", "INSERT INTO t VALUES (1, 'a', repeat('b', 9))"
+        )
+        c.execute("CREATE CHANGELOG t_log WITH ('store' = pg_changing, 'postgresql.table.name' = 't')")
+        query = query_of(c, "CREATE MATERIALIZED VIEW t_now AS SELECT id, a FROM t_log")
+        within(60, lambda: c.execute("SELECT * FROM t_now").fetchall() == [(1, "a")])
+        source.run("ALTER TABLE t ADD COLUMN more int", "UPDATE t SET a = 'A', more = 1")
+        within(60, lambda: c.execute("SELECT * FROM t_now").fetchall() == [(1, "A")])
+        source.run("UPDATE t SET b = (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 2000) i)",
+                   "UPDATE t SET a = 'later'")  # fmt: skip
+        text = within(60, lambda: [str(r) for r in c.execute("LIST QUERIES").fetchall() if "was not sent" in str(r)])
+        assert 'column "b"' in text[0]
+        c.execute(f"TERMINATE QUERY {query}".encode())
+        within(20, lambda: source.rows("SELECT slot_name FROM pg_replication_slots") == [])

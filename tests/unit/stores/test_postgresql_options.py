@@ -1,0 +1,102 @@
+"""PostgreSQL's options: places, types, TLS for both clients, and what its troubles mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgstream import stores
+from pgstream.errors import InvalidOption, MissingOption, NotYet
+from pgstream.sql.cursor import Cursor
+from pgstream.stores.postgresql import STORE, client, columns, values
+from pgstream.stores.spec import EntityColumn, EntityInfo, OptionTable, Trouble
+
+LOGIN = "'postgres.username' = u, 'postgres.password' = 'p w'"
+
+
+def checked(text: str, table: OptionTable = STORE.options) -> dict[str, str]:
+    return table.check(Cursor(text).properties())
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("db1/shop", "postgresql://db1:5432/shop"),
+        ("postgres://db1:6000/shop", "postgresql://db1:6000/shop"),
+        ("postgresql://[::1]/my%20db", "postgresql://[::1]:5432/my%20db"),
+    ],
+)
+def test_uris_have_one_spelling(given: str, kept: str) -> None:
+    assert checked(f"('uris' = '{given}', {LOGIN})")["uris"] == kept
+
+
+@pytest.mark.parametrize("uri", ["db1", "http://db1/shop", "postgresql://u:secret@db1/shop", "a,b/shop", "db1:x/shop"])
+def test_what_is_no_place_is_refused_without_being_repeated(uri: str) -> None:
+    with pytest.raises(InvalidOption) as e:
+        checked(f"('uris' = '{uri}', {LOGIN})")
+    assert "secret" not in e.value.text + str(e.value.hint)
+
+
+def test_what_is_missing_or_planned_is_said() -> None:
+    with pytest.raises(MissingOption):
+        checked("('uris' = 'db1/shop', 'postgres.username' = u)")
+    with pytest.raises(NotYet):
+        checked(f"('uris' = 'db1/shop', {LOGIN}, 'tls.client.cert_file' = 'x')")
+    with pytest.raises(InvalidOption):
+        checked("('postgresql.slot.name' = 'Not A Slot')", STORE.source_options)
+
+
+def test_a_relation_names_its_table() -> None:
+    options = {"uris": "postgresql://h:5432/shop"}
+    assert values.entity_of({}, "users", options) == "public.users"
+    named = {"postgresql.db.name": "shop", "postgresql.schema.name": "s", "postgresql.table.name": "T"}
+    assert values.entity_of(named, "users", options) == "s.T"
+    assert named == {}, "they are not properties of the relation beside its entity"
+    for wrong in ({"postgresql.db.name": "other"}, {"postgresql.table.name": "a.b"}):
+        with pytest.raises(InvalidOption):
+            values.entity_of(wrong, "users", options)
+    assert [values.spelled(e, options) for e in ("t", "s.t", "shop.s.t")] == ["public.t", "s.t", "s.t"]
+
+
+def test_tls_is_asked_of_both_clients() -> None:
+    def modes(text: str) -> tuple[str, str, str | None]:
+        options = checked(f"('uris' = 'h/d', {LOGIN}{text})")
+        java = client.jdbc(options)
+        return client.libpq(options)["sslmode"], java["sslmode"], java.get("sslfactory", "").rpartition(".")[2] or None
+
+    assert modes("") == ("verify-full", "verify-full", "DefaultJavaSSLFactory")
+    assert modes(", 'tls.disabled' = TRUE") == ("disable", "disable", None)
+    assert modes(", 'tls.verify_server_hostname' = FALSE") == ("require", "require", None)
+    pem = ", 'tls.ca_cert_file' = '-----BEGIN CERTIFICATE-----'"
+    assert modes(pem) == ("verify-full", "verify-full", "SingleCertValidatingFactory")
+    assert modes(pem + ", 'tls.verify_server_hostname' = FALSE")[0] == "verify-ca"
+
+
+def test_a_stream_has_the_change_as_columns() -> None:
+    table = EntityInfo("public.t", columns=[EntityColumn("id", "BIGINT", False), EntityColumn('o"dd', "VARCHAR")])
+    assert [(c.name, c.type) for c in columns.changes(table)] == [
+        ("op", "VARCHAR"), ("ts_ms", "BIGINT"), ("before", 'STRUCT<id BIGINT, "o""dd" VARCHAR>'),
+        ("after", 'STRUCT<id BIGINT, "o""dd" VARCHAR>'),
+        ("source", 'STRUCT<"db" VARCHAR, "schema" VARCHAR, "table" VARCHAR, "lsn" BIGINT>'),
+    ]  # fmt: skip
+
+
+def test_troubles_say_what_to_do() -> None:
+    def told(message: str) -> object:
+        return stores.trouble("postgresql", {"class": "x.TableFault", "message": message}, "s", "")
+
+    away = stores.trouble(
+        "postgresql", {"class": "x.TableFault", "message": "store\n58000\nConnection refused\n"}, "s", ""
+    )
+    assert away is not None
+    assert (away.kind, away.sqlstate, away.message) == (
+        "store",
+        "58000",
+        'could not reach store "s": connection refused',
+    )
+    lost = stores.trouble(
+        "postgresql", {"class": "x.TableFault", "message": "data\n55000\nthe slot\nBegin anew."}, "s", ""
+    )
+    assert lost is not None
+    assert (lost.kind, lost.sqlstate, lost.message, lost.hint) == ("data", "55000", "the slot", "Begin anew.")
+    assert stores.trouble("postgresql", {"class": "org.postgresql.util.PSQLException", "message": "x"}, "s", "") is None
+    assert told("user\n42P01\nno such table") is not None
