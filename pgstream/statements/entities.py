@@ -109,7 +109,8 @@ class UpdateEntity(OfEntity):
 class DropEntity(OfEntity):
     """DROP ENTITY entity_name [IN STORE store_name];
 
-    Delete the topic or table itself, with what it holds; it cannot be undone. Refused while a relation is defined on it.
+    Delete the topic or table itself, with what it holds; it cannot be undone. Refused while a relation is defined
+    on it.
     """
 
     words: ClassVar = ("DROP", "ENTITY")
@@ -191,8 +192,8 @@ class DescribeEntity(OfEntity):
 
     One row about a topic: its partitions, replicas and configuration (JSON), the Protobuf messages attached to it, the
     first and the next offset of each partition (JSON), how many offsets lie between them, and the newest schemas of its
-    subjects in the store's registry. Of a table the configuration has its columns, primary key and replica identity, and
-    the count is what its PostgreSQL estimates.
+    subjects in the store's registry. Of a table the configuration has its columns, primary key and replica identity,
+    and the count is what its PostgreSQL estimates.
     """
 
     words: ClassVar = ("DESCRIBE", "ENTITY")

@@ -161,6 +161,7 @@ def test_tables_are_sinks(db: psycopg.Connection[Any], shop: Postgres) -> None:
         AS SELECT who, count(*) AS n, sum(price) AS total FROM orders_log GROUP BY who""").fetchall()
     assert [r[0] for r in rows] == ["table", "query"]
     query_of(db, "CREATE TABLE log WITH ('store' = pg_tables) AS SELECT op, after->id AS id FROM orders_cdc")
+    within(60, lambda: shop.rows("SELECT count(*) FROM log") == [(100,)])  # what the slot began with
     shop.run("DELETE FROM orders WHERE id > 90", "UPDATE orders SET price = price + 1 WHERE id < 10",
              "UPDATE orders SET id = id + 1000 WHERE id = 50")  # fmt: skip
 

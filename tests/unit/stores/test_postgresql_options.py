@@ -81,22 +81,14 @@ def test_a_stream_has_the_change_as_columns() -> None:
 
 
 def test_troubles_say_what_to_do() -> None:
-    def told(message: str) -> object:
+    def told(message: str) -> Trouble | None:
         return stores.trouble("postgresql", {"class": "x.TableFault", "message": message}, "s", "")
 
-    away = stores.trouble(
-        "postgresql", {"class": "x.TableFault", "message": "store\n58000\nConnection refused\n"}, "s", ""
-    )
+    away, lost = told("store\n58000\nConnection refused\n"), told("data\n55000\nthe slot\nBegin anew.")
     assert away is not None
-    assert (away.kind, away.sqlstate, away.message) == (
-        "store",
-        "58000",
-        'could not reach store "s": connection refused',
-    )
-    lost = stores.trouble(
-        "postgresql", {"class": "x.TableFault", "message": "data\n55000\nthe slot\nBegin anew."}, "s", ""
-    )
+    assert (away.kind, away.sqlstate) == ("store", "58000")
+    assert away.message == 'could not reach store "s": connection refused'
     assert lost is not None
     assert (lost.kind, lost.sqlstate, lost.message, lost.hint) == ("data", "55000", "the slot", "Begin anew.")
+    # What a view's database says is not this store's.
     assert stores.trouble("postgresql", {"class": "org.postgresql.util.PSQLException", "message": "x"}, "s", "") is None
-    assert told("user\n42P01\nno such table") is not None
