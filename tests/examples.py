@@ -55,7 +55,7 @@ EXAMPLES: dict[str, str] = {
     " WITH ('store' = nowhere, 'value.format' = 'json')",
     "CreateStreamAs": "CREATE STREAM nope WITH ('store' = nowhere) AS SELECT a FROM missing PARTITION BY a",
     "CreateTable": "CREATE TABLE nope (a BIGINT, PRIMARY KEY (a)) WITH ('store' = nowhere)",
-    "CreateTableAs": "CREATE TABLE nope WITH ('store' = nowhere) AS SELECT a FROM missing QUERY WITH ('query.name' = q)",
+    "CreateTableAs": "CREATE TABLE nope WITH ('store' = nowhere) AS SELECT a FROM missing",
     "DescribeStatement": "DESCRIBE CREATE STREAM nope (a BIGINT) WITH ('store' = nowhere)",
     "DescribeChangelog": "DESCRIBE CHANGELOG nope",
     "DescribeChangelogColumns": "DESCRIBE CHANGELOG COLUMNS nope",
