@@ -59,7 +59,8 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     ``idle_ms``: silent this long, the source no longer holds the others' event time back.
     ``value_descriptor`` and ``key_descriptor``: Protobuf messages, ``source.message``, where no registry knows them.
     ``on_bad_record``: terminate, ignore, or log (to ``bad_record_topic`` in ``bad_record_store``).
-    ``apart``: relations of another kind over the same entity are read by themselves.
+    ``apart``: relations of another kind over the same entity are read by themselves. ``empties``: the entity of a
+    changelog may be emptied as a whole.
     """
 
     alias: str
@@ -87,6 +88,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     options: dict[str, str] = {}
     at: int | None = None
     apart: bool = False
+    empties: bool = False
 
 
 class ViewSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="view_source"):

@@ -83,6 +83,7 @@ def open_source(
         options={k: v for k, v in settled.items() if k.startswith(kind.reading)},
         at=at,
         apart=kind.kinds_apart,
+        empties=kind.empties and relation.kind == "changelog",
     )
 
 

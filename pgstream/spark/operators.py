@@ -1,7 +1,7 @@
 """The kernel's operators as steps of a DataFrame: what each is told, and which columns go in and come out.
 
-Owns: the configuration of ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``, ``TemporalJoin``, ``Rank``, ``Over``
-(``kernel/*.scala``). Must not know: how their inputs are compiled. Start reading at ``Operators.operate``.
+Owns: the configuration of ``Emptied``, ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``, ``TemporalJoin``,
+``Rank``, ``Over`` (``kernel``). Must not know: how their inputs are compiled. Start reading at ``Operators.operate``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from pgstream.planner.plan import (
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.step import HIDDEN, KEYS, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
+
+_BUCKETS = 64
+"""Of the keys of a changelog: as many tasks at most can keep them. Fixed, for state lies in them."""
 
 
 class Operators:
@@ -62,6 +65,10 @@ class Operators:
         """The rows with their windows, but those that are late for all of them."""
         every = 0 if window.kind == "session" else window.advance_ms
         return windows(self.on_time(step, step.df, every, window=window), window)
+
+    def emptied(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
+        """The rows of a changelog whose entity may be emptied as a whole."""
+        return self.operate("Emptied", df, keys=list(key), buckets=_BUCKETS)
 
     def normalize(self, node: Normalize, step: Step) -> Step:
         df = self.operate("Normalize", step.df, key=node.key, upserts=node.upserts)

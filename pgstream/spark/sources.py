@@ -146,6 +146,7 @@ class Sources:
             "primary_key": source.primary_key,
             "key": reading(source.key_format, source.timestamp_format, registry, key) if source.key_format else None,
             "row_key": "rowkey" in source.wants,
+            "empties": follows(source),
             "key_type": types.parse(source.key_type).spark if source.key_type else None,
             "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},
         }
@@ -162,6 +163,12 @@ class Sources:
         reader = hashlib.sha256(json.dumps(takes).encode()).hexdigest()[:12]
         return {"query": self.query, "attempt": self.attempt, "reader": reader, "topic": source.bad_record_topic,
                 "properties": face(access.type).bad_records(access)}  # fmt: skip
+
+
+def follows(source: Source) -> bool:
+    """Whether a query can follow the emptying of a source: its keys are then kept. Event time is told of rows as they
+    are read, so where it is needed they go on as they come."""
+    return source.empties and not source.watermark and not source.wants
 
 
 def place(source: Source | ViewSource) -> tuple[Any, ...]:

@@ -343,7 +343,7 @@ class Admin(Protocol):
     async def drop(self, entity: str) -> None: ...
 
     def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
-        """Records as they come, for ever; ends when the iterator is closed."""
+        """Records as they come, for ever; ends when the iterator is closed. A table: the rows that it has."""
 
     async def insert(self, entity: str, record: NewRecord) -> None: ...
 
@@ -368,6 +368,7 @@ class StoreType:
     ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
     store, which both faces can take away (``Leaving``, ``LeavingInSpark``).
+    ``empties``: a record of a changelog with an empty key and no value says that no row is left.
     ``jars``: parts of the server's lock file that the worker needs when an option has a value, as (option=VALUE, part).
     """
 
@@ -396,6 +397,7 @@ class StoreType:
     keep_hint: str | None = None
     trouble: str | None = None
     leaves: bool = False
+    empties: bool = False
     jars: tuple[tuple[str, str], ...] = ()
 
     def parts(self, options: Mapping[str, str]) -> list[str]:

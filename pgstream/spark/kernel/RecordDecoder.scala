@@ -49,7 +49,8 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
     try {
       Bounds.begin()
       val values = Bounds.row(schema.length)
-      if (value == null) tombstone(key, values, micros)
+      if (value == null && key != null && key.length == 0) emptied(values, micros, partition, offset)
+      else if (value == null) tombstone(key, values, micros)
       else {
         reader.read(value, values)
         if (changelog) values(width + 1) = false
@@ -71,6 +72,14 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   private def scaled(time: Long): Long =
     if (timeScale == 1 || math.abs(time) <= Long.MaxValue / timeScale) time * timeScale
     else throw new Malformed(s"""timestamp column "${columns(timeAt).name}" of $time is no time""")
+
+  /** A table was truncated: a delete without a key, which `Emptied` makes one of each key that is there. */
+  private def emptied(values: Array[Any], micros: Long, partition: Int, offset: Long): Unit = {
+    if (!c.opt("empties").contains("true"))
+      throw new BadRecordException(topic, partition, offset, "the table was truncated, which this query cannot follow")
+    values(width + 1) = true
+    values(width) = micros
+  }
 
   private def tombstone(key: Array[Byte], values: Array[Any], micros: Long): Unit = {
     if (!changelog) throw new Malformed("the record has no value")

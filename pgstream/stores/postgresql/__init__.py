@@ -29,6 +29,7 @@ STORE = StoreType(
     kinds_apart=True,
     trouble="pgstream.stores.postgresql.troubles:trouble",
     leaves=True,
+    empties=True,
     can={
         Can.LIST: Full(),
         Can.DESCRIBE: Full(),

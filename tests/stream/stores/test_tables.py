@@ -86,6 +86,10 @@ def test_a_changelog_of_a_table_ends_as_the_table(db: psycopg.Connection[Any], s
     equal(shop, "people", db, "people_now")
     workload(shop, "people", 1, 60)
     equal(shop, "people", db, "people_now")
+    shop.run("TRUNCATE people")
+    fill(shop, "people", 200, 500)
+    workload(shop, "people", 5, 10)
+    equal(shop, "people", db, "people_now")
     # The walsender is cut off, and the server restarted, while changes come.
     workload(shop, "people", 2, 20)
     shop.run("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")

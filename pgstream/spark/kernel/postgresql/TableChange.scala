@@ -62,9 +62,7 @@ class TableText(kind: String, database: String, schema: String, table: String, k
     if (changelog) Seq(TableRecord(key(columns, old), null)) else one("d", columns, old, null, micros, lsn)
 
   def truncate(micros: Long, lsn: Long): Seq[TableRecord] =
-    if (changelog)
-      throw new TableFault("data", "0A000", s"""table "$schema.$table" was truncated, which a changelog cannot follow""",
-        "Delete its rows with DELETE, or create the query again: it begins with the rows that the table has.")
+    if (changelog) Seq(TableRecord(Array.emptyByteArray, null))
     else one("t", Array.empty, null, null, micros, lsn)
 
   private def kept(c: TableColumn, old: Row, i: Int): Array[Byte] =
