@@ -92,7 +92,7 @@ def test_generated_pages_are_current() -> None:
     assert done.stdout.strip() == "docs are current", done.stdout + done.stderr
 
 
-# The manual's stores hold no tables (docs/tutorials has them), DROP VIEW never succeeds, a sandbox is a worker of its own.
+# The manual's stores hold no tables (docs/tutorials has them), DROP VIEW never succeeds, a sandbox is a worker apart.
 WITHOUT_EXAMPLE = {"create_table_as", "describe_table", "describe_table_columns", "drop_table", "drop_view",
                    "start_sandbox"}  # fmt: skip
 
