@@ -32,8 +32,16 @@ def db(server: Server, shop: Postgres) -> Iterator[psycopg.Connection[Any]]:
 
 
 def query_of(c: psycopg.Connection[Any], text: str) -> str:
-    """Start a continuous query; its id."""
-    return str(c.execute(text.encode()).fetchall()[-1][1])
+    """Start a continuous query; its id. A machine with much to do may take its time to have a worker ready."""
+
+    def begun() -> str:
+        try:
+            return str(c.execute(text.encode()).fetchall()[-1][1])
+        except psycopg.errors.SystemError as e:
+            assert "worker is starting" in str(e)
+            return ""
+
+    return str(within(180, begun, 1))
 
 
 def fill(shop: Postgres, table: str, first: int, last: int) -> None:
