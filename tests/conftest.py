@@ -7,10 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.datadriven", "tests.server", "tests.flows", "tests.postgres"]
 
 BEGAN = time.monotonic()
+# What takes long here says something about the machine only.
+settings.register_profile("pgstream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pgstream")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
