@@ -133,6 +133,9 @@ class Ranks(Joins):
             waits = f" WHERE EXISTS (SELECT 1 {behind})"
         mine = ", ".join([f"{alias}.__time", f"{alias}.__n", *(f"{alias}.__p{i}" for i in range(len(by)))])
         over_rows = replace(rows, pg=f"{base}, LATERAL (SELECT {mine}) {here}")
+        if waits:
+            # A row that waited for another has that one's event time, and no order of arrival.
+            over_rows = replace(over_rows, placed=False, time="")
         items = [c.e for c in self.r.sample(rows.flat, min(len(rows.flat), self.r.randint(1, 3)))]
         return self.select(over_rows, [*items, *calls], (where[0], waits))
 
