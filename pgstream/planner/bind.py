@@ -27,6 +27,7 @@ from pgstream.errors import (
 from pgstream.names import quote_spark
 from pgstream.sql.dialect import WindowCall
 from pgstream.sql.select import fold
+from pgstream.stores.spec import StoreType
 
 
 def at(node: exp.Expr | None) -> int | None:
@@ -60,6 +61,7 @@ class Item:
     columns: tuple[Column, ...]
     path: tuple[str, ...] = ()
     relation: RelationRecord | None = None
+    store: StoreType | None = None
     window: WindowCall | None = None
     at: int | None = None
 

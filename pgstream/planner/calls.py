@@ -19,6 +19,7 @@ from pgstream.planner import checked, infer, json_calls
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.functions import ARRIVAL, ORDERED, Function
+from pgstream.stores.spec import Can
 from pgstream.types import Type
 
 CASTS = "No function matches the given argument types. You might need to add explicit type casts."
@@ -208,6 +209,8 @@ def _rowmetadata(call: Call) -> Typed:
     relation = _only_relation(call, "ROWMETADATA()")
     if relation.kind == "materialized_view":
         raise NotSupported(what="ROWMETADATA() of a materialized view's rows", at=at(call.node))
+    if (kind := call.compiler.scope.items[0].store) is not None:
+        kind.require(Can.METADATA, at(call.node))
     topic = quote_text(relation.entity or "")
     call.compiler.wants.add("timestamp_type")
     place = f"'topic', {topic}, 'partition', `__partition`, 'offset', `__offset`"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from pgstream import types
+from pgstream import stores, types
 from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import InvalidStatement, NotYet
 from pgstream.names import QName
@@ -69,7 +69,8 @@ class Relations:
         columns = tuple(Column(c.name, c.name, c.type) for c in relation.columns)
         step = self._source(relation, columns, node, label, name)
         path = () if alias else tuple(relation.full.path)
-        return step, windowed(Scope((Item(label, columns, path, relation, at=name.at),)), window)
+        kind = None if relation.store is None else stores.find(self.snapshot.store_of(relation).type)
+        return step, windowed(Scope((Item(label, columns, path, relation, kind, at=name.at),)), window)
 
     def _source(
         self, relation: RelationRecord, columns: tuple[Column, ...], node: exp.Table, label: str, name: QName

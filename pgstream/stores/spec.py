@@ -210,6 +210,7 @@ class Can(Enum):
     SINK = "writing query results"
     DELETES = "changes that delete"
     BAD_RECORDS = "keeping bad records"
+    METADATA = "ROWMETADATA()"
 
 
 @dataclass(frozen=True, slots=True)

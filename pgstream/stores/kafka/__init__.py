@@ -38,6 +38,7 @@ STORE = StoreType(
         Can.SINK: Full(),
         Can.DELETES: Full(),
         Can.BAD_RECORDS: Full(),
+        Can.METADATA: Full(),
     },
     admin="pgstream.stores.kafka.admin:KafkaAdmin",
     spark="pgstream.stores.kafka.spark:KafkaStreams",

@@ -33,6 +33,7 @@ STORE = StoreType(
         Can.SINK: Full(),
         Can.DELETES: Never("A record of a data stream always has data, so none says that a key is gone."),
         Can.BAD_RECORDS: Later("Name a Kafka store in 'source.deserialization.error.log.store'."),
+        Can.METADATA: Later("A record's stream, partition key, shard and sequence number are planned."),
     },
     admin="pgstream.stores.kinesis.admin:KinesisAdmin",
     spark="pgstream.stores.kinesis.spark:KinesisStreams",

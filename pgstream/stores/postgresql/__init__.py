@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgstream.stores.postgresql.columns import changes
 from pgstream.stores.postgresql.options import ENTITY, OPTIONS, RELATION, SOURCE
 from pgstream.stores.postgresql.values import entity_of, spelled
-from pgstream.stores.spec import Can, Full, Later, StoreType
+from pgstream.stores.spec import Can, Full, Later, Never, StoreType
 
 STORE = StoreType(
     name="postgresql",
@@ -42,6 +42,7 @@ STORE = StoreType(
         Can.TABLE: Full(),
         Can.SINK: Full(),
         Can.DELETES: Full(),
+        Can.METADATA: Never("Where a change stands is in its column source."),
         Can.BAD_RECORDS: Later("Bad records are kept in topics; name one with source.deserialization.error.log.store."),
     },
     admin="pgstream.stores.postgresql.admin:PostgresAdmin",

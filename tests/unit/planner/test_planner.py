@@ -68,11 +68,14 @@ RELATIONS = [
     _relation("totals", {"k": "VARCHAR", "n": "BIGINT"}, "materialized_view", ("k",), mode="upsert"),
     _relation("loose", {"city": "VARCHAR", "n": "BIGINT"}, "materialized_view", mode="retract"),
     _relation("events", {"k": "VARCHAR", "at": "TIMESTAMP(3)"}, "materialized_view", mode="append", timestamp="at"),
+    replace(_relation("shards", {"k": "VARCHAR"}), store="kinesis"),
     replace(_relation("hidden", {"k": "VARCHAR"}, "materialized_view", mode="append"), row_security=True),
 ]
 SNAPSHOT = Snapshot(
     databases={"main": DatabaseRecord("main", "o")},
-    stores={"kafka": StoreRecord("1", "kafka", "KAFKA", {}, "o"), "other": StoreRecord("2", "other", "KAFKA", {}, "o")},
+    stores={
+        n: StoreRecord(n, n, t, {}, "o") for n, t in {"kafka": "KAFKA", "other": "KAFKA", "kinesis": "KINESIS"}.items()
+    },
     relations={(r.full.database, r.full.schema, r.full.name): r for r in RELATIONS},
 )
 

@@ -23,7 +23,7 @@ STORE = StoreType(
     source_options=OptionTable("a source in a memory store", (*reading.SOURCE, reading.MAX_RECORDS)),
     can={
         **{c: Full() for c in (Can.LIST, Can.DESCRIBE, Can.PRINT, Can.CREATE_ENTITY, Can.DROP_ENTITY, Can.INSERT)},
-        **dict.fromkeys((Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS), LATER),
+        **dict.fromkeys((Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA), LATER),
         Can.TABLE: Never("A memory has no tables."),
     },
     admin="tests.unit.stores.memory.admin:MemoryAdmin",
