@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -40,6 +42,7 @@ GATHER_S = 0.001
 """How long a long answer then gathers in the socket before it is read. PostgreSQL sends 8 KiB at a time: to relay each
 by itself costs as many system calls on both sides, on a core that PostgreSQL and the client could use."""
 ENCODING = b"client_encoding\0"
+_CHUNK = 1 << 16
 LINGER_S = 5
 """How long a closed connection may take to get rid of what was written to it. PostgreSQL does not read while it waits
 for somebody to take its rows, and nobody takes them any more: without an end the two would wait for each other."""
@@ -224,10 +227,23 @@ class Backend(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.write = discard
+        if exc is not None:
+            self._read_last_words()
         if not self.closed.done():
             self.closed.set_result(None)
         if self.client is not None:
             self.client.backend_lost(self)
+
+    def _read_last_words(self) -> None:
+        """PostgreSQL had hung up when we wrote to it: what it said before, and why, is still to be read."""
+        transport = self._transport
+        if transport is None or transport.get_extra_info("ssl_object") is not None:
+            return
+        there = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(there.fileno())) as s:
+            s.setblocking(False)
+            while data := s.recv(_CHUNK):
+                self.data_received(data)
 
     def pause_writing(self) -> None:
         if self.client is not None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
+import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,6 +157,9 @@ class Client:
     def ready(self, status: int) -> None:
         self.statuses.append(status)
 
+    def backend_lost(self, backend: Backend) -> None:
+        self.lost = backend
+
 
 def encode(kind: int, payload: bytes) -> bytes:
     return bytes((kind,)) + (len(payload) + 4).to_bytes(4, "big") + payload
@@ -187,3 +193,23 @@ async def _relay(raw: bytes, cuts: list[int], take: bool) -> Client:
     for begin, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         backend.data_received(raw[begin:end])
     return client
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_last_words_of_a_backend_are_read(loop) -> None:
+    """PostgreSQL says why, and hangs up, while something is being written to it."""
+    fatal = encode(ord("E"), b"SFATAL\0C57P01\0\0")
+
+    async def lose() -> bytes:
+        ours, theirs = socket.socketpair()
+        backend, client = Backend(), Client()
+        backend.client = client
+        await asyncio.get_running_loop().create_connection(lambda: backend, sock=ours)
+        theirs.send(fatal)
+        theirs.close()
+        backend.write(b"S\0\0\0\4")
+        await backend.closed
+        return client.got
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(lose()) == fatal
