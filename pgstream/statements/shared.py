@@ -52,7 +52,8 @@ _FROM = re.compile(
 )
 _AS_QUERY = re.compile(r"\bAS\b", re.I)
 _OURS_WITH = re.compile(r"\bWITH\s*\(\s*(?:[^()';]*,\s*)?'", re.I)
-_TABLE_AS = re.compile(r"\bWITH\s*\(\s*'(?:[^()']|'(?:[^']|'')*')*\)\s*AS\b", re.I)
+_STRING = r"'(?:[^']|'')*+'"
+_TABLE_AS = re.compile(rf"\bWITH\s*\(\s*(?:[^()';]*,\s*)?{_STRING}(?:[^()']|{_STRING})*+\)\s*AS\b", re.I)
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
 )

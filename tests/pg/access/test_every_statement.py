@@ -288,6 +288,7 @@ STORE = ("usage", "store", "every_s")
         ("CREATE CHANGELOG {o} (id BIGINT, PRIMARY KEY (id)) " + STREAM, [PLACE, STORE]),
         ("CREATE TABLE {o} (id BIGINT, PRIMARY KEY (id)) WITH ('store' = {s})", [PLACE, STORE]),
         ("CREATE STREAM {o} WITH ('store' = {s}) AS SELECT * FROM every_in", [QUERY, PLACE, SELECT, STORE]),
+        ("CREATE TABLE {o} WITH ('store' = {s}) AS SELECT * FROM every_in", [QUERY, PLACE, SELECT, STORE]),
         ("CREATE CHANGELOG {o} WITH ('store' = {s}) AS SELECT id, count(*) AS n FROM every_in GROUP BY id",
          [QUERY, PLACE, SELECT, STORE]),
         ("CREATE MATERIALIZED VIEW {o} AS SELECT * FROM every_in", [QUERY, PLACE, SELECT]),
