@@ -233,6 +233,13 @@ class Never:
 
 
 Support = Full | Later | Never
+ENTITIES = (Can.LIST, Can.DESCRIBE, Can.PRINT, Can.CREATE_ENTITY, Can.DROP_ENTITY, Can.INSERT)
+"""All that statements about entities ask for."""
+
+
+def full(*abilities: Can) -> dict[Can, Support]:
+    """Rows of ``StoreType.can`` for what is whole."""
+    return {ability: Full() for ability in abilities}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ settings made from them in ``client.py``, talking to a broker without Spark in `
 from __future__ import annotations
 
 from pgstream.stores.kafka.options import ENTITY, OPTIONS, RELATION, SINK_ENTITY, SOURCE
-from pgstream.stores.spec import Can, Full, Never, StoreType
+from pgstream.stores.spec import ENTITIES, Can, Never, StoreType, full
 
 STORE = StoreType(
     name="kafka",
@@ -26,19 +26,8 @@ STORE = StoreType(
     trouble="pgstream.stores.kafka.troubles:trouble",
     jars=(("kafka.sasl.hash_function=AWS_MSK_IAM", "msk"),),
     can={
-        Can.LIST: Full(),
-        Can.DESCRIBE: Full(),
-        Can.PRINT: Full(),
-        Can.CREATE_ENTITY: Full(),
-        Can.DROP_ENTITY: Full(),
-        Can.INSERT: Full(),
-        Can.STREAM: Full(),
-        Can.CHANGELOG: Full(),
+        **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA),
         Can.TABLE: Never("A topic is read and written as a stream or a changelog."),
-        Can.SINK: Full(),
-        Can.DELETES: Full(),
-        Can.BAD_RECORDS: Full(),
-        Can.METADATA: Full(),
     },
     admin="pgstream.stores.kafka.admin:KafkaAdmin",
     spark="pgstream.stores.kafka.spark:KafkaStreams",

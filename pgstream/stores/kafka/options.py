@@ -6,7 +6,9 @@ Must not know: what a client library calls a setting; ``client.py`` translates. 
 
 from __future__ import annotations
 
-from pgstream.stores import reading
+from dataclasses import replace
+
+from pgstream.stores import shared
 from pgstream.stores.aws import region, role_arn
 from pgstream.stores.kafka.values import (
     brokers,
@@ -26,13 +28,7 @@ OPTIONS = OptionTable(
     "a Kafka store",
     (
         Option("uris", Kind.TEXT, "Comma-separated brokers.", required=True, example="b1:9092,b2:9092", shape=brokers),
-        Option("tls.disabled", Kind.BOOLEAN, "TRUE connects without TLS.", default="false"),
-        Option(
-            "tls.verify_server_hostname",
-            Kind.BOOLEAN,
-            "FALSE accepts a certificate of another host name.",
-            default="true",
-        ),
+        *shared.TLS,
         Option("tls.ca_cert_file", Kind.FILE, f"Certificate authorities to trust: {_PEM}."),
         Option("tls.client.cert_file", Kind.FILE, f"Client certificate chain for mutual TLS: {_PEM}."),
         Option("tls.client.key_file", Kind.FILE, f"Key of the client certificate: {_PEM}."),
@@ -146,20 +142,8 @@ OPTIONS = OptionTable(
             example="us-east-1",
             shape=region,
         ),
-        Option(
-            "schema_registry.name",
-            Kind.TEXT,
-            "Schema registry of the store.",
-            aliases=("kafka.schema_registry_name",),
-            names="schema_registry",
-        ),
-        Option("properties.file", Kind.FILE, "YAML file of parameters; those of the statement win."),
-        Option(
-            "access_region",
-            Kind.TEXT,
-            "Accepted for older scripts; this server connects from where it runs.",
-            aliases=("access.region", "availability_zone"),
-        ),
+        replace(shared.REGISTRY, aliases=("kafka.schema_registry_name",)),
+        *shared.STORE,
     ),
 )
 
@@ -189,7 +173,7 @@ ENTITY = OptionTable(
             aliases=("topic.replicas", "kafka.topic.replicas"),
             fixed="how many replicas an entity has",
         ),
-        Option("value.descriptor", Kind.TEXT, "Protobuf message of the values.", example="my_source.shop.Order"),
+        shared.VALUE_MESSAGE,
         Option("key.descriptor", Kind.TEXT, "Protobuf message of the keys.", example="my_source.shop.Key"),
         _TOPIC_CONFIG,
     ),
@@ -222,7 +206,7 @@ _SENDING = _CLIENT | {
 
 _READING = (
     _POSITION,
-    reading.MAX_RECORDS,
+    shared.MAX_RECORDS,
     Option(
         "kafka.consumer.",
         Kind.TEXT,
@@ -239,15 +223,9 @@ RELATION = OptionTable(
     (
         Option("topic", Kind.TEXT, "Topic that holds the data; otherwise the relation's name in lower case."),
         Option("store", Kind.TEXT, "Store of the topic; otherwise the session's."),
-        Option(
-            "value.format",
-            Kind.WORD,
-            "Format of the record values.",
-            choices=reading.FORMATS,
-            example="json",
-        ),
-        reading.TIMESTAMP,
-        reading.TIMESTAMP_FORMAT,
+        shared.VALUE_FORMAT,
+        shared.TIMESTAMP,
+        shared.TIMESTAMP_FORMAT,
         *_READING,
         Option(
             "topic.partitions",
@@ -265,23 +243,11 @@ RELATION = OptionTable(
             aliases=("kafka.replicas", "kafka.topic.replicas"),
             example="1",
         ),
-        Option(
-            "key.format",
-            Kind.WORD,
-            "Format of the record keys.",
-            choices=reading.FORMATS,
-        ),
+        shared.KEY_FORMAT,
         Option("key.type", Kind.TEXT, "Type of the record keys.", example="STRUCT<userid VARCHAR>"),
-        Option("key.columns", Kind.TEXT, "Comma-separated columns that make the record key of a sink."),
-        Option("value.columns.exclude", Kind.TEXT, "Columns of a sink kept in the key only; needs key.columns."),
-        Option("value.subject", Kind.TEXT, "Subject of the values' schemas in the registry; otherwise <topic>-value."),
+        *shared.KEYS,
+        *shared.VALUES,
         Option("key.subject", Kind.TEXT, "Subject of the keys' schemas in the registry; otherwise <topic>-key."),
-        Option(
-            "value.descriptor.name",
-            Kind.TEXT,
-            "Protobuf message of the values, source.message; otherwise the entity's, or the schema registry's.",
-            example="my_source.shop.Order",
-        ),
         Option(
             "key.descriptor.name",
             Kind.TEXT,
@@ -289,7 +255,7 @@ RELATION = OptionTable(
             example="my_source.shop.Key",
         ),
         Option("enable.upsert.mode", Kind.BOOLEAN, "The record key of a changelog carries its primary key."),
-        *reading.BAD_RECORDS,
+        *shared.BAD_RECORDS,
         _TOPIC_CONFIG,
         Option(
             "kafka.producer.",
@@ -306,16 +272,8 @@ SOURCE = OptionTable(
     "a source in a Kafka store",
     (
         *_READING,
-        reading.TIMESTAMP,
-        reading.TIMESTAMP_FORMAT,
-        *reading.LATENESS,
-        *reading.BAD_RECORDS,
-        Option(
-            "value.format",
-            Kind.WORD,
-            "Format of the record values, instead of the relation's.",
-            choices=reading.FORMATS,
-        ),
+        *shared.SOURCE,
+        shared.OTHER_FORMAT,
     ),
 )
 

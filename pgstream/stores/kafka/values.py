@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from pgstream.stores.reading import moment
+from pgstream.stores.shared import moment
 
 _SCHEME = re.compile(r"\A(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.I)
 _BROKER = re.compile(r"\A(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?\Z", re.A)

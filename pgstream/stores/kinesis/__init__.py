@@ -8,7 +8,7 @@ in ``client.py``, talking to the service without Spark in ``admin.py``.
 from __future__ import annotations
 
 from pgstream.stores.kinesis.options import ENTITY, OPTIONS, RELATION, SOURCE
-from pgstream.stores.spec import Can, Full, Later, Never, StoreType
+from pgstream.stores.spec import ENTITIES, Can, Later, Never, StoreType, full
 
 STORE = StoreType(
     name="kinesis",
@@ -21,16 +21,8 @@ STORE = StoreType(
     reading=("kinesis.poll.interval.millis", "source.max.records.per.trigger"),
     trouble="pgstream.stores.kinesis.troubles:trouble",
     can={
-        Can.LIST: Full(),
-        Can.DESCRIBE: Full(),
-        Can.PRINT: Full(),
-        Can.CREATE_ENTITY: Full(),
-        Can.DROP_ENTITY: Full(),
-        Can.INSERT: Full(),
-        Can.STREAM: Full(),
-        Can.CHANGELOG: Full(),
+        **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.SINK),
         Can.TABLE: Never("A data stream is read and written as a stream or a changelog."),
-        Can.SINK: Full(),
         Can.DELETES: Never("A record of a data stream always has data, so none says that a key is gone."),
         Can.BAD_RECORDS: Later("Name a Kafka store in 'source.deserialization.error.log.store'."),
         Can.METADATA: Later("A record's stream, partition key, shard and sequence number are planned."),

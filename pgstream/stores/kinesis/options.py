@@ -6,7 +6,9 @@ Must not know: what a client library calls a setting; ``client.py`` translates. 
 
 from __future__ import annotations
 
-from pgstream.stores import aws, reading
+from dataclasses import replace
+
+from pgstream.stores import aws, shared
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 _WORDS = {"trim_horizon": "earliest", "at_timestamp": "timestamp"}
@@ -19,7 +21,7 @@ def position(text: str) -> str:
         case ("earliest" | "latest") as plain if not rest:
             return plain
         case "timestamp":
-            return f"timestamp:{reading.moment(rest)}"
+            return f"timestamp:{shared.moment(rest)}"
     raise ValueError("it is not earliest, latest or timestamp:<time>")
 
 
@@ -91,14 +93,8 @@ OPTIONS = OptionTable(
             example="123456789012",
             shape=aws.account,
         ),
-        Option("schema_registry.name", Kind.TEXT, "Schema registry of the store.", names="schema_registry"),
-        Option("properties.file", Kind.FILE, "YAML file of parameters; those of the statement win."),
-        Option(
-            "access_region",
-            Kind.TEXT,
-            "Accepted for older scripts; this server connects from where it runs.",
-            aliases=("access.region", "availability_zone"),
-        ),
+        shared.REGISTRY,
+        *shared.STORE,
     ),
 )
 
@@ -121,7 +117,7 @@ ENTITY = OptionTable(
             aliases=("topic.shards",),
         ),
         _RETENTION,
-        Option("value.descriptor", Kind.TEXT, "Protobuf message of the data.", example="my_source.shop.Order"),
+        shared.VALUE_MESSAGE,
     ),
 )
 
@@ -134,7 +130,7 @@ _READING = (
         example="earliest",
         shape=position,
     ),
-    reading.MAX_RECORDS,
+    shared.MAX_RECORDS,
     Option(
         "kinesis.poll.interval.millis",
         Kind.INTEGER,
@@ -145,7 +141,7 @@ _READING = (
     ),
 )
 _KEYS = ("JSON", "PRIMITIVE")
-"""A partition key is text."""
+"""A record's value is its data, and its key the partition key, which is text."""
 
 RELATION = OptionTable(
     "a relation in a Kinesis store",
@@ -157,9 +153,9 @@ RELATION = OptionTable(
             aliases=("kinesis.stream",),
         ),
         Option("store", Kind.TEXT, "Store of the data stream; otherwise the session's."),
-        Option("value.format", Kind.WORD, "Format of the data.", choices=reading.FORMATS, example="json"),
-        reading.TIMESTAMP,
-        reading.TIMESTAMP_FORMAT,
+        shared.VALUE_FORMAT,
+        shared.TIMESTAMP,
+        shared.TIMESTAMP_FORMAT,
         *_READING,
         Option(
             "topic.shards",
@@ -170,18 +166,11 @@ RELATION = OptionTable(
             example="1",
         ),
         _RETENTION,
-        Option("key.format", Kind.WORD, "Format of the partition keys.", choices=_KEYS),
+        replace(shared.KEY_FORMAT, choices=_KEYS),
         Option("key.type", Kind.TEXT, "Type of the partition keys.", example="VARCHAR"),
-        Option("key.columns", Kind.TEXT, "Comma-separated columns that make the partition key of a sink."),
-        Option("value.columns.exclude", Kind.TEXT, "Columns of a sink kept in the key only; needs key.columns."),
-        Option("value.subject", Kind.TEXT, "Subject of the data's schemas in the registry; otherwise <stream>-value."),
-        Option(
-            "value.descriptor.name",
-            Kind.TEXT,
-            "Protobuf message of the data, source.message; otherwise the entity's, or the schema registry's.",
-            example="my_source.shop.Order",
-        ),
-        *reading.BAD_RECORDS,
+        *shared.KEYS,
+        *shared.VALUES,
+        *shared.BAD_RECORDS,
     ),
 )
 
@@ -189,7 +178,7 @@ SOURCE = OptionTable(
     "a source in a Kinesis store",
     (
         *_READING,
-        *reading.SOURCE,
-        Option("value.format", Kind.WORD, "Format of the data, instead of the relation's.", choices=reading.FORMATS),
+        *shared.SOURCE,
+        shared.OTHER_FORMAT,
     ),
 )

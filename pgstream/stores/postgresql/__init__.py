@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgstream.stores.postgresql.columns import changes
 from pgstream.stores.postgresql.options import ENTITY, OPTIONS, RELATION, SOURCE
 from pgstream.stores.postgresql.values import entity_of, spelled
-from pgstream.stores.spec import Can, Full, Later, Never, StoreType
+from pgstream.stores.spec import ENTITIES, Can, Later, Never, StoreType, full
 
 STORE = StoreType(
     name="postgresql",
@@ -31,17 +31,7 @@ STORE = StoreType(
     leaves=True,
     empties=True,
     can={
-        Can.LIST: Full(),
-        Can.DESCRIBE: Full(),
-        Can.PRINT: Full(),
-        Can.CREATE_ENTITY: Full(),
-        Can.DROP_ENTITY: Full(),
-        Can.INSERT: Full(),
-        Can.STREAM: Full(),
-        Can.CHANGELOG: Full(),
-        Can.TABLE: Full(),
-        Can.SINK: Full(),
-        Can.DELETES: Full(),
+        **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.TABLE, Can.SINK, Can.DELETES),
         Can.METADATA: Never("Where a change stands is in its column source."),
         Can.BAD_RECORDS: Later("Bad records are kept in topics; name one with source.deserialization.error.log.store."),
     },

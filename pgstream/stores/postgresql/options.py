@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pgstream.stores import reading
+from pgstream.stores import shared
 from pgstream.stores.postgresql.values import slot, uri
 from pgstream.stores.spec import Kind, Option, OptionTable
 
@@ -25,15 +25,11 @@ OPTIONS = OptionTable(
                example="pgstream"),
         Option("postgres.password", Kind.SECRET, "Password.", required=True, aliases=("postgresql.password",),
                example="…"),
-        Option("tls.disabled", Kind.BOOLEAN, "TRUE connects without TLS.", default="false"),
-        Option("tls.verify_server_hostname", Kind.BOOLEAN, "FALSE accepts a certificate of another host name.",
-               default="true"),
+        *shared.TLS,
         Option("tls.ca_cert_file", Kind.FILE, "Certificate authority to trust, as PEM text; otherwise the system's."),
         Option("tls.client.cert_file", Kind.FILE, "Client certificate.", later=_MUTUAL),
         Option("tls.client.key_file", Kind.FILE, "Key of the client certificate.", later=_MUTUAL),
-        Option("properties.file", Kind.FILE, "YAML file of parameters; those of the statement win."),
-        Option("access_region", Kind.TEXT, "Accepted for older scripts; this server connects from where it runs.",
-               aliases=("access.region", "availability_zone")),
+        *shared.STORE,
     ),
 )  # fmt: skip
 
@@ -67,9 +63,9 @@ _READING = (
         "Publication that has the table; made when it does not exist. Otherwise one of the slot's name.",
         example="shop",
     ),
-    reading.MAX_RECORDS,
+    shared.MAX_RECORDS,
 )
-_FORMAT = Option("value.format", Kind.WORD, "Format of the changes.", choices=("JSON",), default="json")
+_FORMAT = replace(shared.VALUE_FORMAT, choices=("JSON",), default="json", example=None)
 
 RELATION = OptionTable(
     "a relation in a PostgreSQL store",
@@ -81,11 +77,11 @@ RELATION = OptionTable(
         Option("postgresql.cdc.table.list", Kind.TEXT, "Several tables at once.",
                later="One stream over several tables is planned; declare a stream for each."),
         _FORMAT,
-        reading.TIMESTAMP,
+        shared.TIMESTAMP,
         # A table is more than what changes in it from now on.
         replace(_READING[0], default="EARLIEST"),
         *_READING[1:],
-        *reading.BAD_RECORDS,
+        *shared.BAD_RECORDS,
     ),
 )  # fmt: skip
 
@@ -93,7 +89,7 @@ SOURCE = OptionTable(
     "a source in a PostgreSQL store",
     (
         *_READING,
-        *(o for o in reading.SOURCE if o is not reading.TIMESTAMP_FORMAT),
-        Option("value.format", Kind.WORD, "Format of the changes.", choices=("JSON",)),
+        *(o for o in shared.SOURCE if o is not shared.TIMESTAMP_FORMAT),
+        replace(shared.OTHER_FORMAT, choices=("JSON",)),
     ),
 )

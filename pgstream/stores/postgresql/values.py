@@ -54,10 +54,7 @@ def split(entity: str, own: str) -> tuple[str, str]:
     if len(parts) > 3 or not all(parts):
         raise InvalidOption(what=f'entity "{entity}" is not schema.table')
     if len(parts) == 3 and parts[0] != own:
-        raise InvalidOption(
-            what=f'database "{parts[0]}" is not the store\'s, which is "{own}"',
-            hint="Another database is another store.",
-        )
+        raise _elsewhere(parts[0], own)
     schema, table = [SCHEMA, *parts][-2:]
     return schema, table
 
@@ -67,10 +64,7 @@ def entity_of(properties: dict[str, str], name: str, options: Mapping[str, str])
     named = [properties.pop(f"postgresql.{part}.name", None) for part in ("db", "schema", "table")]
     own = database(options["uris"])
     if named[0] is not None and named[0] != own:
-        raise InvalidOption(
-            what=f'database "{named[0]}" is not the store\'s, which is "{own}"',
-            hint="Another database is another store.",
-        )
+        raise _elsewhere(named[0], own)
     schema, table = named[1] or SCHEMA, named[2] or name
     if "." in schema or "." in table:
         raise InvalidOption(what="a schema or table whose name has a dot cannot be an entity")

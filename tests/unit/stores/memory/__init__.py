@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pgstream.stores import reading
-from pgstream.stores.spec import Can, Full, Kind, Later, Never, Option, OptionTable, StoreType
+from pgstream.stores import shared
+from pgstream.stores.spec import ENTITIES, Can, Kind, Later, Never, Option, OptionTable, StoreType, full
 
 LATER = Later("It is a toy.")
 STORE = StoreType(
@@ -20,9 +20,9 @@ STORE = StoreType(
             Option("topic.cells", Kind.INTEGER, "Cells of an entity that is made.", aliases=("memory.cells",)),
         ),
     ),
-    source_options=OptionTable("a source in a memory store", (*reading.SOURCE, reading.MAX_RECORDS)),
+    source_options=OptionTable("a source in a memory store", (*shared.SOURCE, shared.MAX_RECORDS)),
     can={
-        **{c: Full() for c in (Can.LIST, Can.DESCRIBE, Can.PRINT, Can.CREATE_ENTITY, Can.DROP_ENTITY, Can.INSERT)},
+        **full(*ENTITIES),
         **dict.fromkeys((Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA), LATER),
         Can.TABLE: Never("A memory has no tables."),
     },

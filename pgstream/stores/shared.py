@@ -1,7 +1,7 @@
-"""Options that relations and sources of every streaming store have: event time, lateness, bad records, batch size.
+"""Options that several store types have, written once: of stores, relations and sources.
 
 Owns: their names, kinds and sentences. Must not know: any store type; a type's own ``options.py`` puts them into its
-tables. Start reading at ``SOURCE``.
+tables, with ``dataclasses.replace`` where it takes fewer values. Start reading at ``STORE``, ``VALUES``, ``SOURCE``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,45 @@ import datetime as dt
 from pgstream.stores.spec import Kind, Option
 
 FORMATS = ("JSON", "AVRO", "PROTOBUF", "PRIMITIVE")
+
+STORE = (
+    Option("properties.file", Kind.FILE, "YAML file of parameters; those of the statement win."),
+    Option(
+        "access_region",
+        Kind.TEXT,
+        "Accepted for older scripts; this server connects from where it runs.",
+        aliases=("access.region", "availability_zone"),
+    ),
+)
+"""What CREATE STORE may say of every type."""
+TLS = (
+    Option("tls.disabled", Kind.BOOLEAN, "TRUE connects without TLS.", default="false"),
+    Option(
+        "tls.verify_server_hostname", Kind.BOOLEAN, "FALSE accepts a certificate of another host name.", default="true"
+    ),
+)
+REGISTRY = Option("schema_registry.name", Kind.TEXT, "Schema registry of the store.", names="schema_registry")
+
+VALUE_FORMAT = Option("value.format", Kind.WORD, "Format of the record values.", choices=FORMATS, example="json")
+OTHER_FORMAT = Option(
+    "value.format", Kind.WORD, "Format of the record values, instead of the relation's.", choices=FORMATS
+)
+VALUE_MESSAGE = Option("value.descriptor", Kind.TEXT, "Protobuf message of the values.", example="my_source.shop.Order")
+KEY_FORMAT = Option("key.format", Kind.WORD, "Format of the record keys.", choices=FORMATS)
+KEYS = (
+    Option("key.columns", Kind.TEXT, "Comma-separated columns that make the record key of a sink."),
+    Option("value.columns.exclude", Kind.TEXT, "Columns of a sink kept in the key only; needs key.columns."),
+)
+VALUES = (
+    Option("value.subject", Kind.TEXT, "Subject of the values' schemas in the registry; otherwise <topic>-value."),
+    Option(
+        "value.descriptor.name",
+        Kind.TEXT,
+        "Protobuf message of the values, source.message; otherwise the entity's, or the schema registry's.",
+        example="my_source.shop.Order",
+    ),
+)
+"""Where the schema of a relation's values is."""
 
 TIMESTAMP = Option("timestamp", Kind.TEXT, "Column that is the event time; otherwise the record's own timestamp.")
 TIMESTAMP_FORMAT = Option(
