@@ -19,6 +19,7 @@ from pgstream import errors, statements, stores, types
 from pgstream.catalog.system_tables import TABLES
 from pgstream.config import SETTINGS
 from pgstream.planner.functions import ANY, FUNCTIONS, GROUPS
+from pgstream.server import metrics
 from pgstream.stores.spec import Can, Full, Option, OptionTable, StoreType
 from tests.datadriven import Case, cases
 
@@ -260,6 +261,21 @@ def system_tables_page() -> str:
     return "".join(out)
 
 
+def metrics_page() -> str:
+    """docs/metrics.md: every metric."""
+    out = ["# Metrics\n\n" + NOTE.format(origin="pgstream/server/metrics.py")]
+    out.append(
+        "What `/metrics` tells. How to ask for it, and what to watch: [See what a server does](howto/observe.md).\n\n"
+    )
+    out.append("| metric | type | labels | what it is |\n|---|---|---|---|\n")
+    for name, family in metrics.FAMILIES.items():
+        shown = name + ("_total" if family.kind == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        out.append(f"| `{shown}` | {family.kind} | {labels} | {_cell(family.say)} |\n")
+    out.append("\nA summary has two series, `_count` and `_sum`.\n")
+    return "".join(out)
+
+
 def types_page() -> str:
     """docs/types.md: the type table."""
     out = [
@@ -285,6 +301,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "settings.md": settings_page(),
         **function_pages(),
+        "metrics.md": metrics_page(),
         "types.md": types_page(),
         "system_tables.md": system_tables_page(),
         **statement_pages(),

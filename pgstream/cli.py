@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command.settings is not None:
             from pgstream import logs
 
-            logs.configure(config.log_level)
+            logs.configure(config.log_level, config.log_format)
         return command.run(config, args)
     except PgStreamError as e:
         tell(e)

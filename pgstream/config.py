@@ -91,6 +91,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("spark_fast_start", "boolean", False, "Trade peak speed for start-up: for demo and test pools."),
     Setting("trigger_ms", "integer", 100, "Smallest time between two micro-batches of a query in milliseconds."),
     Setting("log_level", "text", "info", "debug, info, warning or error."),
+    Setting("log_format", "text", "text", "text, for people, or json: an object a line."),
+    Setting(
+        "metrics_listen",
+        "text",
+        "",
+        "HOST:PORT of /metrics, /health and /ready, which ask for no password; port 0 picks a free one; empty: none.",
+    ),
 )
 _BY_NAME = {s.name: s for s in SETTINGS}
 
@@ -144,18 +151,28 @@ class Config:
     spark_fast_start: bool = False
     trigger_ms: int = 100
     log_level: str = "info"
+    log_format: str = "text"
+    metrics_listen: str = ""
 
     @property
     def host_port(self) -> tuple[str, int]:
-        host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdigit():
-            raise ConfigurationError(what=f'setting "listen" must be HOST:PORT, not "{self.listen}"')
-        return host.strip("[]"), int(port)
+        return _host_port("listen", self.listen)
+
+    @property
+    def metrics_host_port(self) -> tuple[str, int]:
+        return _host_port("metrics_listen", self.metrics_listen)
 
     @property
     def cache(self) -> Path:
         """The cache folder: the setting, or the user's (``$XDG_CACHE_HOME/pgstream``)."""
         return self.cache_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgstream"
+
+
+def _host_port(name: str, text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigurationError(what=f'setting "{name}" must be HOST:PORT, not "{text}"')
+    return host.strip("[]"), int(port)
 
 
 def _value(setting: Setting, raw: Any, origin: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,6 +77,21 @@ class Server:
 
     def connect(self, database: str = "main", **options: Any) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url.rsplit("/", 1)[0] + "/" + database, autocommit=True, **options)
+
+    @property
+    def metrics_port(self) -> int:
+        """Where ``metrics_listen`` is, as the log says in either form."""
+        lines = [line for line in self.log.read_text().splitlines() if "metrics" in line and "host" in line]
+        return int(re.findall(r'port"?[=:] ?(\d+)', lines[-1])[0])
+
+    def ask(self, path: str, accept: str = "") -> tuple[int, str]:
+        """A GET of the port of ``metrics_listen``: status and body."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.metrics_port}{path}", headers={"Accept": accept})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as e:
+            return e.code, e.read().decode()
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
@@ -169,7 +187,7 @@ def workspace() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def server(workspace: Path) -> Iterator[Server]:
-    s = Server(workspace / "server")
+    s = Server(workspace / "server", metrics_listen="127.0.0.1:0")
     yield s
     assert s.stop() == 0
 

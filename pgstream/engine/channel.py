@@ -179,7 +179,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """One finished micro-batch. ``sources`` maps relation → {"offset": …, "latest": …, "lag": …, "rows_in": …}.
 
     ``offset`` and ``latest`` are the next offset and the end, by partition; ``lag`` is the sum of the records between.
-    ``durations``: milliseconds of each of Spark's steps.
+    ``durations``: milliseconds of each of Spark's steps. ``began``: when the batch did, in ISO 8601; ``caught_up``: it
+    took all that was there then. ``totals``: "batches", "batch_ms", "rows_in", "rows_out" since the query was started.
     """
 
     query: str
@@ -195,6 +196,16 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     sources: dict[str, dict[str, Any]]
     bad_records: int = 0
     durations: dict[str, int] = {}
+    began: str = ""
+    caught_up: bool = False
+    totals: dict[str, int] = {}
+
+
+class Idle(msgspec.Struct, frozen=True, tag="idle"):
+    """A look at the query's sources found nothing new at ``began`` (ISO 8601): it has all that was there then."""
+
+    query: str
+    began: str
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -206,7 +217,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Request = Analyze | Compile | Start | Stop | More | Shutdown
-Event = Ready | Analyzed | Compiled | Failed | Running | Alive | Rows | Progress | Ended
+Event = Ready | Analyzed | Compiled | Failed | Running | Alive | Rows | Progress | Idle | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -12,6 +12,8 @@ import base64
 import itertools
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -28,13 +30,14 @@ from pgstream.engine.channel import (
     Ended,
     Event,
     Failed,
+    Idle,
     Progress,
     Ready,
     Rows,
     Running,
 )
 from pgstream.engine.life import Queries
-from pgstream.engine.lock import PoolLock
+from pgstream.engine.lock import Holder, PoolLock
 from pgstream.engine.pool import Pool, Prepare
 from pgstream.engine.readers import Place
 from pgstream.engine.results import ResultStream
@@ -45,6 +48,24 @@ READY_S = 60.0
 ANALYZE_S = 30.0
 Columns = list[tuple[str, types.Type, bool]]
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    """A pool as seen from outside: ``holder`` of its lock; of its worker the process id and how many were started;
+    ``streams``: interactive queries; by query id the newest ``progress`` and until when everything was read (``fresh``,
+    seconds since 1970), where this server runs it.
+    """
+
+    name: str
+    state: str
+    why: str
+    holder: Holder
+    pid: int | None
+    starts: int
+    streams: int
+    progress: Mapping[str, Mapping[str, Any]]
+    fresh: Mapping[str, float]
 
 
 class ComputePool:
@@ -119,6 +140,22 @@ class ComputePool:
     def _is_ready(self) -> bool:
         """The worker is, and is not the one that is being ended."""
         return self._pool.is_ready and (self._ending is None or self._ending.done())
+
+    def facts(self) -> PoolFacts:
+        """What there is to see of it now."""
+        progress = self._queries.progress
+        here = self._lock.holder is Holder.HERE
+        return PoolFacts(
+            self.name,
+            self.state,
+            self.why,
+            self._lock.holder,
+            self._pool.pid,
+            self._pool.starts,
+            len(self._results),
+            dict(progress.latest) if here else {},
+            dict(progress.fresh) if here else {},
+        )
 
     @property
     def why(self) -> str:
@@ -243,6 +280,9 @@ class ComputePool:
             case Progress():
                 if self._queries.owns(event.query):
                     self._queries.progress.add(event)
+            case Idle():
+                if self._queries.owns(event.query):
+                    self._queries.progress.idle(event)
             case Running():
                 self._queries.running(event)
             case Alive():

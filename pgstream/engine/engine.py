@@ -20,7 +20,7 @@ from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import launch
 from pgstream.engine.backlogs import Backlogs
-from pgstream.engine.compute import Columns, ComputePool
+from pgstream.engine.compute import Columns, ComputePool, PoolFacts
 from pgstream.engine.launch import Launch
 from pgstream.engine.readers import Readers
 from pgstream.engine.results import ResultStream
@@ -103,6 +103,14 @@ class Engine:
         """``running``, ``starting`` or ``stopped``, and what is wrong if it does not start."""
         found = self._pools.get(name)
         return ("stopped", "") if found is None else (found.state, found.why)
+
+    def facts(self) -> list[PoolFacts]:
+        """What there is to see of each pool that has been awake here."""
+        return [self._pools[name].facts() for name in sorted(self._pools)]
+
+    def wants(self, name: str = DEFAULT) -> bool:
+        """Whether a pool is meant to run when it is needed: nobody stopped it."""
+        return self._wants(name)
 
     async def start_pool(self, name: str) -> None:
         """Wake a pool now, instead of when it is first needed."""

@@ -59,6 +59,7 @@ async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
         "fast_start": config.spark_fast_start,
         "trigger_ms": config.trigger_ms,
         "log_level": config.log_level,
+        "log_format": config.log_format,
     }
     environ = {**public_environment(), "PGSTREAM_WORKER": json.dumps(settings)}
     return Launch([sys.executable, "-m", "pgstream.spark"], environ)

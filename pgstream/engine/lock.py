@@ -7,6 +7,7 @@ that waits takes over when the other ends. Must not know: what runs under the lo
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,21 +18,33 @@ POLL_S = 1.0
 log = structlog.get_logger(__name__)
 
 
+class Holder(enum.Enum):
+    """Who has a lock."""
+
+    NOBODY = "nobody"
+    HERE = "this server"
+    ELSEWHERE = "another server"
+
+
 class PoolLock:
     """The lock of one pool."""
 
     def __init__(self, url: str, pool: str) -> None:
         self._url = url
         self._pool = pool
+        self.holder = Holder.NOBODY
+        """As this server last saw it."""
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[asyncio.Task[None]]:
         """Wait until this server has the pool. Gives a task that ends when the lock is lost."""
         conn = await self._acquire()
+        self.holder = Holder.HERE
         watching = asyncio.create_task(self._watch(conn))
         try:
             yield watching
         finally:
+            self.holder = Holder.NOBODY
             watching.cancel()
             await asyncio.wait([watching])
             await conn.close()
@@ -48,10 +61,12 @@ class PoolLock:
                     await conn.close()
                     raise
                 await conn.close()
+                self.holder = Holder.ELSEWHERE
                 if not told:
                     log.info("pool is run by another server, waiting", pool=self._pool)
                     told = True
             except psycopg.Error as e:
+                self.holder = Holder.NOBODY
                 log.warning("pool lock could not be asked for", pool=self._pool, error=str(e).strip())
             await asyncio.sleep(POLL_S)
 

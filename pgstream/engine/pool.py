@@ -56,6 +56,13 @@ class Pool:
         self._process: WorkerProcess | None = None
         self._ready = asyncio.Event()
         self._well = False
+        self.starts = 0
+        """Of workers."""
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's, which leads a process group."""
+        return self._process.pid if self._process is not None else None
 
     @property
     def is_ready(self) -> bool:
@@ -103,6 +110,7 @@ class Pool:
         launch = await self._prepare()
         process = await WorkerProcess.spawn(launch)
         self._process = process
+        self.starts += 1
         # Not ended by itself: killed, crashed, or we are stopping. Either way its whole group goes.
         grace_s, code = self._grace_s, 0
         try:

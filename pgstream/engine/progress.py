@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 import structlog
 
-from pgstream.engine.channel import Progress
+from pgstream.engine.channel import Idle, Progress
 from pgstream.errors import PgStreamError
 
 WRITE_EVERY_S = 2.0
@@ -22,10 +22,14 @@ Write = Callable[[Mapping[str, Mapping[str, object]]], Awaitable[None]]
 
 
 class ProgressLog:
-    """``latest`` maps query id → the fields of ``Progress``, with ``at`` (when it came) and running totals."""
+    """``latest`` maps query id → the fields of ``Progress``, with ``at`` (when it came). ``fresh`` maps query id → the
+    moment (seconds since 1970) up to which it has read everything: what came to its sources until then is in what it
+    keeps.
+    """
 
     def __init__(self, write: Write) -> None:
         self.latest: dict[str, dict[str, object]] = {}
+        self.fresh: dict[str, float] = {}
         self._unwritten: set[str] = set()
         self._write = write
 
@@ -36,8 +40,18 @@ class ProgressLog:
         fields["at"] = dt.datetime.now(dt.UTC).isoformat()
         self.latest[event.query] = fields
         self._unwritten.add(event.query)
+        if event.caught_up:
+            self._read_until(event.query, event.began)
+
+    def idle(self, event: Idle) -> None:
+        self._read_until(event.query, event.began)
+
+    def _read_until(self, query: str, began: str) -> None:
+        at = dt.datetime.fromisoformat(began).timestamp()
+        self.fresh[query] = max(at, self.fresh.get(query, 0.0))
 
     def forget(self, query: str) -> None:
+        self.fresh.pop(query, None)
         self.latest.pop(query, None)
         self._unwritten.discard(query)
 

@@ -98,12 +98,14 @@ class Backend(asyncio.Protocol):
             self._take(data)
             return
         client.write(data)
+        client.relayed += len(data)
         # Runs for every chunk of every backend: no calls on the common path.
         shape = None if self._skip or self._head else shapes.answers.get(len(data))
         if shape is None or shape[0](data) != shape[1]:
             self._scan(data)
             return
         self.flight.ready(data[-1])
+        client.rounds += 1
         if client.alert:
             client.ready(data[-1])
         if self.flight.waiter is not None:
@@ -160,12 +162,16 @@ class Backend(asyncio.Protocol):
             self._streamed = 0
             flight.ready(data[pos + 5])
             # What is taken answers questions of ours.
-            if self._taker is None and self.client is not None and self.client.alert:
-                self.client.ready(flight.status)
+            if self._taker is None and self.client is not None:
+                self.client.rounds += 1
+                if self.client.alert:
+                    self.client.ready(flight.status)
         elif kind in ANSWERS:
             flight.answered += 1
         elif kind == ERROR:
             flight.error()
+            if self._taker is None and self.client is not None:
+                self.client.errors += 1
         elif kind == STATUS and data.startswith(ENCODING, pos + 5):
             self.encoding = bytes(data[pos + 5 + len(ENCODING) : data.index(0, pos + 5 + len(ENCODING))]).decode()
             self.codec = CODECS.get(self.encoding, UTF8)

@@ -150,7 +150,7 @@ class Extended:
             text = message.text.decode(backend_.codec)
         except UnicodeDecodeError:
             raise InvalidEncoding(encoding=backend_.encoding) from None
-        statement = self._client.listener.language.parse(text, kind)
+        statement = self._client.runner.parse(text, kind)
         count = max(parameter_count(text), len(message.oids))
         given = message.oids + (0,) * (count - len(message.oids))
         told = statement.parameter_types(self._client.listener.snapshot, self._client.context) if 0 in given else {}

@@ -20,6 +20,7 @@ from pgstream.catalog.records import Snapshot
 from pgstream.config import Config
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import PgStreamError
+from pgstream.server.counts import Figures
 from pgstream.server.reach import Address
 from pgstream.statements.base import Column, Result, Session, Statement, TextRow
 
@@ -90,6 +91,13 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """What have you counted? Answered by Counted."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """Close the listener after its grace and end."""
 
@@ -133,6 +141,14 @@ class Returned:
     error: PgStreamError | None
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Answer to Count."""
+
+    number: int
+    figures: Figures
+
+
 # Both ways
 
 
@@ -157,8 +173,8 @@ class Canceled:
     found: bool
 
 
-ToListener = Begin | Changed | Call | Answer | Rows | Over | Reload | End | Cancel | Canceled
-ToServer = Listening | Seen | Ask | Returned | More | Stop | Cancel | Canceled
+ToListener = Begin | Changed | Call | Answer | Rows | Over | Reload | Count | End | Cancel | Canceled
+ToServer = Listening | Seen | Counted | Ask | Returned | More | Stop | Cancel | Canceled
 
 
 def encode(message: ToListener | ToServer) -> bytes:

@@ -21,6 +21,7 @@ from pgstream.errors import ConfigurationError, ShuttingDown, TooManyConnections
 from pgstream.server import hba, proxy
 from pgstream.server.admission import Admissions
 from pgstream.server.cancel import CancelKeys
+from pgstream.server.counts import Counts, Figures
 from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
 from pgstream.server.memory import room_for
@@ -65,10 +66,12 @@ class Listener:
         self.admitted: set[ClientSession] = set()
         self.keys: CancelKeys[ClientSession] = CancelKeys()
         self.refusals = Refusals()
+        self.counts = Counts()
         self.settled = Settled()
         self.seats, self.room = Seats(), config.max_connections
         self.cancel_elsewhere: Callable[[int, bytes, str], Awaitable[bool]] = _nowhere
         self.ready = self.ending = False
+        self.on_close: Callable[[], None] = lambda: None
         self._server: asyncio.Server | None = None
         self._held: list[socket.socket] = []
 
@@ -105,6 +108,7 @@ class Listener:
     def arrived(self, session: ClientSession) -> None:
         """A connection was made. Of those that do not get on with it, the oldest makes room."""
         self.sessions.add(session)
+        self.counts.connections += 1
         self.starting[session] = None
         if len(self.starting) > self.config.max_starting:
             oldest = next(iter(self.starting))
@@ -126,10 +130,17 @@ class Listener:
 
     def gone(self, session: ClientSession) -> None:
         """A connection was lost, or never came to be a session. May be called twice."""
+        self.counts.take(session)
         self.sessions.discard(session)
         self.starting.pop(session, None)
         self.admitted.discard(session)
         self.seats.mine = len(self.admitted)
+
+    def figures(self) -> Figures:
+        """What this process has counted, up to now."""
+        for session in self.sessions:
+            self.counts.take(session)
+        return self.counts.figures(len(self.admitted), len(self.starting), self.refusals.counted)
 
     async def open(self, *, joining: bool = False) -> tuple[str, int]:
         """Begin to accept; gives host and port. ``joining`` others of this server. Errors: ConfigurationError."""
@@ -206,6 +217,7 @@ class Listener:
         if self._server is None:
             return
         self.ending = True
+        self.on_close()
         self._server.close()
         self._server = None
         for held in self._held:

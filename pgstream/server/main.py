@@ -35,6 +35,7 @@ from pgstream.server.workers import Workers
 
 if TYPE_CHECKING:
     from pgstream.embedded.postgres import Postgres
+    from pgstream.server.observe import Observer
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +92,13 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Liste
     if config.workers < 1 or (config.workers > 1 and not hasattr(os, "memfd_create")):
         raise ConfigurationError(what='setting "workers" must be 1, or more on Linux')
     # Before anything is made: the first user's password is told only once. Clients that come early are told so.
+    observer: Observer | None = None
+    if config.metrics_listen:
+        from pgstream.server.observe import Observer
+
+        observer = Observer(config)
+        await observer.open()
+        stack.push_async_callback(observer.close)
     listener = Listener(config, tls=open_tls(config, config.data_dir, make=False))
     host, port = await listener.open()
     stack.push_async_callback(listener.close)
@@ -120,6 +128,9 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Liste
         stack.push_async_callback(workers.close)
         await workers.open()
         listener.hand_over()
+    if observer is not None:
+        observer.begin(listener, catalog, engine, workers)
+        listener.on_close = observer.stopping
     settle()
     print(ready_line(config, host, port), flush=True)  # noqa: T201
     log.info("ready", host=host, port=port)

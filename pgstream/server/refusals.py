@@ -7,6 +7,7 @@ Must not know: why a client was refused. Start reading at ``Refusals.note``.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import structlog
@@ -28,12 +29,15 @@ class Refusals:
         self._clock = clock
         self._began = clock()
         self._lines = self._left_out = 0
+        self.counted: Counter[str] = Counter()
+        """How many there were, by SQLSTATE; without one where the protocol gives no answer."""
 
     def note(self, e: PgStreamError, address: str) -> None:
         """A client was refused with ``e``."""
         self.say(e.text, address, e.sqlstate, e.detail)
 
     def say(self, why: str, address: str, code: str | None = None, detail: str | None = None) -> None:
+        self.counted[code or ""] += 1
         now = self._clock()
         if now - self._began >= WINDOW_S:
             self.flush()

@@ -8,6 +8,7 @@ Must not know: which protocol asked. Start reading at ``Runner.cancelable``.
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 HERE: Executor = Here()
+SUCCESS, CANCELED = "00000", Canceled.sqlstate
 
 READS = frozenset(("LIST", "DESCRIBE", "PRINT", "SELECT", "WITH", "VALUES", "TABLE", "USE", "SHOW", "EXPLAIN", "CAN",
                    "DECLARE", "FETCH", "MOVE", "CLOSE", "COPY"))  # fmt: skip
@@ -107,6 +109,31 @@ class Runner:
         self, text: str, statement: Statement, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()
     ) -> Result:
         """Run a statement that was parsed from ``text``."""
+        began, sqlstate = time.perf_counter(), CANCELED
+        try:
+            result = await self._execute(text, statement, parameters, oids)
+            sqlstate = SUCCESS
+            return result
+        except PgStreamError as e:
+            sqlstate = e.sqlstate
+            raise
+        except Exception:
+            sqlstate = InternalError.sqlstate
+            raise
+        finally:
+            self._client.listener.counts.ran(type(statement), sqlstate, time.perf_counter() - began)
+
+    def parse(self, text: str, kind: type[Statement]) -> Statement:
+        """A statement of ours from its text. Errors: SyntaxFault and its like, with positions."""
+        try:
+            return self._client.listener.language.parse(text, kind)
+        except PgStreamError as e:
+            self._client.listener.counts.ran(kind, e.sqlstate, 0.0)
+            raise
+
+    async def _execute(
+        self, text: str, statement: Statement, parameters: Sequence[str | None], oids: Sequence[int]
+    ) -> Result:
         executor = HERE if statement.local else self._client.listener.executor
         before = self._client.has_own_schema
         result = await executor.execute(text, statement, self._context(parameters, oids))

@@ -84,6 +84,9 @@ class ClientSession(asyncio.Protocol):
         self.pid = 0  # as the client knows it
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
         """The transport's own: a method between costs each relayed chunk a call."""
+        self.received = self.relayed = self.rounds = self.errors = 0
+        """Since they were last counted (``counts``): bytes from the client, bytes of PostgreSQL's to it, its answers to
+        Query and Sync, its errors."""
         self._greeted: startup.Greeted | None = None
         self._attached = False  # to a backend: ``backend`` and ``flight`` are there
         self._moved = False  # to another database than that of its start
@@ -108,6 +111,7 @@ class ClientSession(asyncio.Protocol):
         self.begin(self._start())
 
     def data_received(self, data: bytes) -> None:
+        self.received += len(data)
         if self._framer is not None:
             self._framer.feed(data)
             if len(self._framer) > STARTUP_INBOX:
@@ -497,6 +501,7 @@ class ClientSession(asyncio.Protocol):
             return
         data, self.inbound.waiting = bytes(self.inbound.waiting), b""
         if data:
+            self.received -= len(data)  # it comes a second time
             self.data_received(data)
         if self._full and self._has_room():
             self._full = False

@@ -96,7 +96,7 @@ async def _relay(client: ClientSession, implicit: Implicit, text: str) -> PgStre
 async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> None:
     runner = client.runner
     runner.check()
-    statement = client.listener.language.parse(piece.text, kind)
+    statement = runner.parse(piece.text, kind)
     runner.warn_transaction(piece.text, statement)
     await runner.cancelable(_execute(client, piece.text, statement))
 

@@ -20,8 +20,9 @@ from pgstream import logs
 from pgstream.catalog.delta import applied
 from pgstream.errors import ConfigurationError
 from pgstream.server.admission import Admissions
+from pgstream.server.counts import Figures
 from pgstream.server.language import Language
-from pgstream.server.link import Begin, Cancel, Canceled, Changed, End, Link, Listening, Reload, Seen
+from pgstream.server.link import Begin, Cancel, Canceled, Changed, Count, Counted, End, Link, Listening, Reload, Seen
 from pgstream.server.listener import Listener
 from pgstream.server.memory import settle
 from pgstream.server.remote import Elsewhere, Mirror, Remote
@@ -85,6 +86,9 @@ class Worker:
                     asked.set_result(message.found)
             case Reload():
                 self._reload()
+            case Count():
+                figures = self._listener.figures() if self._listener is not None else Figures()
+                self._link.send(Counted(message.number, figures))
             case End():
                 self._stop.set()
             case _:
@@ -92,7 +96,7 @@ class Worker:
 
     async def _begin(self, begin: Begin) -> None:
         config = begin.config
-        logs.configure(config.log_level)
+        logs.configure(config.log_level, config.log_format)
         listener = Listener(config, tls=open_tls(config, config.data_dir, make=False))
         self._listener = listener
         listener.executor = self._remote

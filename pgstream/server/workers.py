@@ -23,6 +23,7 @@ from pgstream.config import public_environment
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import ConfigurationError
 from pgstream.server import seats
+from pgstream.server.counts import Figures
 from pgstream.server.hosted import Host, Hosted
 from pgstream.server.link import (
     Ask,
@@ -30,6 +31,8 @@ from pgstream.server.link import (
     Cancel,
     Canceled,
     Changed,
+    Count,
+    Counted,
     End,
     Link,
     Listening,
@@ -59,6 +62,9 @@ class _Process:
         self._statements: dict[int, tuple[Hosted, asyncio.Task[None]]] = {}
         self.seen: dict[int, asyncio.Future[None]] = {}
         self.canceled: dict[int, asyncio.Future[bool]] = {}
+        self.counting: dict[int, asyncio.Future[None]] = {}
+        self.figures = Figures()
+        """As it last told."""
 
     async def spawn(self) -> asyncio.subprocess.Process:
         ours, theirs = socket.socketpair()
@@ -90,6 +96,9 @@ class _Process:
                     self.listening.set_result(None)
             case Seen():
                 _settle(self.seen.pop(message.number, None), None)
+            case Counted():
+                self.figures = message.figures
+                _settle(self.counting.pop(message.number, None), None)
             case Canceled():
                 _settle(self.canceled.pop(message.number, None), message.found)
             case Cancel():
@@ -119,6 +128,8 @@ class _Process:
             _settle(seen, None)
         for canceled in self.canceled.values():
             _settle(canceled, False)
+        for counting in self.counting.values():
+            _settle(counting, None)
         _settle(self.lost, None)
 
 
@@ -140,6 +151,9 @@ class Workers:
         self._kept: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ending = asyncio.Event()
+        self._ended = Figures()
+        self.ends = 0
+        """Of listener processes, and what those that ended had counted when they were last asked."""
         self._count = count
 
     async def open(self) -> None:
@@ -187,6 +201,8 @@ class Workers:
             await running.lost
         finally:
             del self._running[index]
+            self._ended = self._ended + running.figures.left_behind()
+            self.ends += 1
             running.link.close()
             await _ended(process, self.host.config.shutdown_grace_s + ANSWER_S if self._ending.is_set() else 1)
             self._seats.clear(index)
@@ -202,6 +218,25 @@ class Workers:
             running.link.write(frame)
         if waiting and (await asyncio.wait(waiting, timeout=ANSWER_S))[1]:
             log.error("a listener process does not answer", change=number)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process ids by place."""
+        return {index: running.pid for index, running in sorted(self._running.items())}
+
+    async def figures(self) -> Figures:
+        """What all processes have counted, those that have ended too: what these counted since they were last asked is
+        lost.
+        """
+        waiting = []
+        for running in self._running.values():
+            number = next(self._numbers)
+            running.counting[number] = asyncio.get_running_loop().create_future()
+            waiting.append(running.counting[number])
+            running.link.send(Count(number))
+        if waiting:
+            await asyncio.wait(waiting, timeout=ANSWER_S)
+        return sum((running.figures for running in self._running.values()), self._ended)
 
     def reload(self) -> None:
         """Have all read certificates and the access table anew."""

@@ -22,7 +22,7 @@ def main() -> None:
     """Serve until told to end. Ctrl-C in the server's terminal is the server's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = worker_settings.from_environment()
-    logs.configure(settings.log_level)
+    logs.configure(settings.log_level, settings.log_format)
     # PySpark logs every refusal of the analyzer with its Java stack; the refusal itself is our answer.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     log = structlog.get_logger("pgstream.spark")

@@ -18,6 +18,7 @@ _TOPIC = re.compile(r"\[([^\[\]]+)\]\]?\Z")
 
 def progress(told: Mapping[str, Any], sources: Sequence[Sequence[Source | ViewSource]]) -> Progress:
     """One batch's figures. ``sources``: the readings of the plan, those that are one source of Spark's together."""
+    read = _sources(told["sources"], sources)
     return Progress(
         query=told["query"],
         batch=told["batch"],
@@ -29,9 +30,12 @@ def progress(told: Mapping[str, Any], sources: Sequence[Sequence[Source | ViewSo
         state_bytes=told["state_bytes"],
         late_rows=told["late_rows"],
         watermark=_watermark(told.get("watermark")),
-        sources=_sources(told["sources"], sources),
+        sources=read,
         bad_records=told["bad_records"],
         durations=told.get("durations", {}),
+        began=told["began"],
+        caught_up=all(_is_read(figures) for figures in told["sources"]),
+        totals=told["totals"],
     )
 
 
@@ -57,6 +61,12 @@ def _sources(
             entry["lag"] += lag
             entry["rows_in"] += figures["rows_in"]
     return out
+
+
+def _is_read(figures: Mapping[str, Any]) -> bool:
+    """Whether a batch took all that its source had when it began; a source that tells no end has had nothing more."""
+    end, latest = _offsets(figures["end"]), _offsets(figures["latest"])
+    return all(_between(end.get(p, 0), o) == 0 and (isinstance(o, int) or end.get(p) == o) for p, o in latest.items())
 
 
 def _topic(description: str) -> str:

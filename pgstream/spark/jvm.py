@@ -36,6 +36,15 @@ _OPEN = (
 )  # fmt: skip
 
 
+_LEVEL = "level{WARN=warning,lowerCase=true}"
+_PATTERNS = {
+    "text": f"%d{{yyyy-MM-dd HH:mm:ss}}{{ZONE}} [%-9{_LEVEL}] %m  logger=%c{{1}}%n%xThrowable{{40}}",
+    "json": f'{{"event": "%enc{{%m}}{{JSON}}", "level": "%{_LEVEL}", "logger": "%enc{{%c{{1}}}}{{JSON}}", '
+    '"exception": "%enc{%xThrowable{40}}{JSON}", "timestamp": "%d{yyyy-MM-dd}{UTC}T%d{HH:mm:ss.SSS}{UTC}Z"}%n',
+}
+"""Log lines of the JVM, in the forms of ``pgstream.logs``."""
+
+
 def flags(settings: Settings, folder: Path) -> list[str]:
     """Java's flags: Spark's own list of opened packages, a small heap, temporary files in the worker's folder."""
     out = ["-XX:+IgnoreUnrecognizedVMOptions", "--add-modules=jdk.incubator.vector"]
@@ -53,7 +62,7 @@ def flags(settings: Settings, folder: Path) -> list[str]:
     out += [f"-Djava.io.tmpdir={folder}", "-Djava.awt.headless=true", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8",
             f"-Dlog4j2.configurationFile={Path(__file__).parent / 'kernel' / 'log4j2.properties'}",
             f"-Dpgstream.msk.jar={settings.msk_jar}", f"-Dpgstream.log.level={level}",
-            f"-Dpgstream.log.zone={_zone()}"]  # fmt: skip
+            f"-Dpgstream.log.pattern={_PATTERNS[settings.log_format].replace('ZONE', _zone())}"]  # fmt: skip
     return out
 
 

@@ -51,6 +51,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.sql.streaming.pollingDelay": "10ms",
+    # How often a query that has nothing new says so: its freshness is known that exactly.
+    "spark.sql.streaming.noDataProgressEventInterval": "2s",
     "spark.sql.ui.retainedExecutions": "5",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",

@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True):
     trigger_ms: int = 100
     spark: dict[str, str] = {}
     log_level: str = "info"
+    log_format: str = "text"
     msk_jar: str = ""
 
     @property

@@ -41,6 +41,7 @@ from pgstream.engine.channel import (
     Ended,
     Failed,
     Fault,
+    Idle,
     More,
     Ready,
     Request,
@@ -228,6 +229,8 @@ class Worker:
             case "progress":
                 log.debug("batch", query_id=event["query"], batch=event["batch"], **event["durations"])
                 self.channel.send(events.progress(event, query.readings()))
+            case "idle":
+                self.channel.send(Idle(event["query"], event["began"]))
             case "ended":
                 self.jobs.submit(self._edge, lambda: self.ended(query, event))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,3 +43,18 @@ def test_standard_error_is_another_one_later() -> None:
     code = "\n".join([BEFORE, middle, "log.info('a line')", "print(other.getvalue())"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "a line" in done.stdout and not done.stderr
+
+
+def test_json_has_an_object_a_line_and_no_values_of_local_variables() -> None:
+    code = "\n".join([
+        "import structlog; from pgstream import logs; logs.configure('info', 'json'); log = structlog.get_logger()",
+        "def fail(password): raise ValueError('it broke\\nin two lines')",
+        "log.info('a \"line\"', path=__import__('pathlib').Path('x'), n=1)",
+        "try: fail('s3cret')",
+        "except ValueError as e: log.error('failed', exc_info=e)",
+    ])  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = (json.loads(line) for line in done.stderr.splitlines())
+    assert first.pop("timestamp").endswith("Z")
+    assert first == {"event": 'a "line"', "level": "info", "path": "x", "n": 1}
+    assert "ValueError: it broke\nin two lines" in second["exception"] and "s3cret" not in done.stderr

@@ -19,7 +19,7 @@ class KafkaSink(config: String) extends BatchSink {
       rows,
       (t: TaskContext, it: Iterator[InternalRow]) => KafkaSink.writePart(text, schema, batch, t.partitionId(), it)
     )
-    rowsOut = counts.sum
+    wrote(counts.sum)
   }
 }
 

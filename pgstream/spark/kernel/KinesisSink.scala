@@ -23,7 +23,7 @@ class KinesisSink(config: String) extends BatchSink {
     val c = Json.read(config)
     val stream = KinesisStream.of(config, c.str("keys"))
     val now = stream.copy(place = stream.place.now)
-    rowsOut = rows.sparkContext.runJob(rows, (_: TaskContext, it: Iterator[InternalRow]) => KinesisSink.part(text, now, schema, it)).sum
+    wrote(rows.sparkContext.runJob(rows, (_: TaskContext, it: Iterator[InternalRow]) => KinesisSink.part(text, now, schema, it)).sum)
   }
 }
 

@@ -17,13 +17,16 @@ import org.apache.spark.sql.types.StructType
  * state of the batch's operators is saved by running it.
  */
 abstract class BatchSink extends Sink {
-  @volatile var rowsOut: Long = 0
+  /** Of the last batch, and of all since the query was started. */
+  @volatile var rowsOut, totalOut = 0L
   @volatile var stopping: Boolean = false
   val idle = new IdleSources
   /** A fault to raise after the next batch: what came before a bad record has then been written. */
   @volatile var failAfter: Option[RuntimeException] = None
 
   protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit
+
+  protected def wrote(rows: Long): Unit = { rowsOut = rows; totalOut += rows }
 
   /** Whether what is written outlives this process; its end then waits for a batch under way. */
   protected def lasting: Boolean = true

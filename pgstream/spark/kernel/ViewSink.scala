@@ -51,7 +51,7 @@ class ViewSink(config: String) extends BatchSink {
     // Before the tasks: those with much text write into the staging table.
     synchronized(open(layout))
     val parts = rows.sparkContext.runJob(rows, (it: Iterator[InternalRow]) => ViewSink.render(it, layout, where))
-    rowsOut = parts.map(_.rows).sum
+    wrote(parts.map(_.rows).sum)
     try commit(batch, layout, parts.toSeq)
     catch { case e: Throwable => disconnect(); throw e }
   }

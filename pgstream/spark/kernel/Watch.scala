@@ -15,6 +15,8 @@ class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: Lon
   @volatile var finished = false
   @volatile var alive = false
   @volatile var lateRows = 0L
+  /** Of all batches of this run. */
+  @volatile var batches, rowsIn, batchMs = 0L
   val toldLock = new Object
   var toldBatch = -1L
   var toldAt = 0L
@@ -55,14 +57,21 @@ object Watch {
     find(p.name.takeWhile(_ != ':')).foreach { run =>
       // Other operators' late rows are counted one by one, before they are grouped (`OnTime`).
       run.lateRows += p.stateOperators.filter(_.operatorName == "symmetricHashJoin").map(_.numRowsDroppedByWatermark).sum
+      run.batches += 1
+      run.rowsIn += p.numInputRows
+      run.batchMs += p.batchDuration
       run.progress = p
       beat(run)
     }
 
-  /** The first trigger is over, with rows or without. */
-  private[pgstream] def onIdle(runId: java.util.UUID): Unit =
-    active.find(r => r.stream != null && r.stream.runId == runId).foreach(beat)
+  /** A trigger found nothing new: the run has everything that was there when it began. */
+  private[pgstream] def onIdle(runId: java.util.UUID, began: String): Unit =
+    active.find(r => r.stream != null && r.stream.runId == runId).foreach { run =>
+      beat(run)
+      outbox.put(s"""{"type":"idle","query":"${run.query}","began":"$began"}""")
+    }
 
+  /** The first trigger is over, with rows or without. */
   private def beat(run: Run): Unit =
     if (!run.alive) {
       run.alive = true
@@ -110,6 +119,6 @@ object Watch {
 class WatchListener extends StreamingQueryListener {
   override def onQueryStarted(e: QueryStartedEvent): Unit = ()
   override def onQueryProgress(e: QueryProgressEvent): Unit = if (e.progress.name != null) Watch.onProgress(e.progress)
-  override def onQueryIdle(e: QueryIdleEvent): Unit = Watch.onIdle(e.runId)
+  override def onQueryIdle(e: QueryIdleEvent): Unit = Watch.onIdle(e.runId, e.timestamp)
   override def onQueryTerminated(e: QueryTerminatedEvent): Unit = Watch.onTerminated(e.runId)
 }
