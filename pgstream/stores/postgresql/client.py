@@ -46,6 +46,9 @@ def jdbc(options: Mapping[str, str]) -> dict[str, str]:
         "sslmode": _mode(options),
         "ApplicationName": f"{_NAME} worker",
         "connectTimeout": "10",
+        "loginTimeout": "15",
+        # A statement that waits longer, for a lock or a server that is gone, ends its batch, which is tried again.
+        "socketTimeout": "300",
         "tcpKeepAlive": "true",
     }
     if made["sslmode"].startswith("verify"):

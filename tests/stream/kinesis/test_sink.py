@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from tests.aws import Aws
-from tests.server import Kafka, within
+from tests.server import Kafka, Server, within
 from tests.stream.kinesis.test_source import begin, ended, one, put
-from tests.stream.test_outage import run
+from tests.stream.test_kill import worker_of
+from tests.stream.test_outage import facts, run
 
 pytestmark = pytest.mark.stream
 
@@ -58,6 +59,23 @@ def test_what_was_not_taken_is_sent_again(db: psycopg.Connection[Any], aws: Aws)
     for key in range(5):
         mine = [json.loads(r["Data"])["id"] for r in records if json.loads(r["Data"])["k"] == f"k{key}"]
         assert mine[-1] == 45 + key, "the last of a key is the last"
+    ended(db, *queries)
+
+
+def test_the_worker_is_killed_while_it_writes(db: psycopg.Connection[Any], aws: Aws, server: Server) -> None:
+    """Nothing is lost. What may come twice is the batch that was under way at each death."""
+    begin(db, aws, "kin_dies", 2)
+    queries = run(
+        db,
+        """CREATE STREAM kin_dies_out WITH ('store' = kin_dies) AS SELECT id, k FROM kin_dies_in
+          WITH ('source.max.records.per.trigger' = 400) PARTITION BY k""",
+    )
+    put(aws, "kin_dies", range(4000))
+    within(60, lambda: len(aws.records("kin_dies_out")) > 500)
+    worker_of(server).kill()
+    within(120, lambda: set(ids(aws, "kin_dies_out")) == set(range(4000)), 0.5)
+    deaths = int(facts(db, queries[0])["attempts"]) - 1
+    assert deaths >= 1 and len(ids(aws, "kin_dies_out")) - 4000 <= 400 * deaths
     ended(db, *queries)
 
 

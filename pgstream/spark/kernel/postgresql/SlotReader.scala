@@ -21,7 +21,7 @@ case class PgAccess(properties: Map[String, String]) {
 
   /** A connection that speaks the replication protocol. */
   def replicating(): Connection =
-    connect("replication" -> "database", "assumeMinServerVersion" -> "10", "preferQueryMode" -> "simple")
+    connect("replication" -> "database", "socketTimeout" -> "0", "assumeMinServerVersion" -> "10", "preferQueryMode" -> "simple")
 }
 
 /** A place in a table's changes. `seq`: records that came before it; `lsn`: the end of the last whole transaction before it;
@@ -49,6 +49,7 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
     text: TableText, most: Long, mark: Long => Unit) extends Transactions {
   private val MaxBytes = 64L << 20
   private val StatusMs = 5000L
+  private val SilentMs = 60000L
   private val held = new ArrayDeque[SlotRecord]
   private var bytes = 0L
   private var failure: Throwable = _
@@ -64,6 +65,7 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
   private var received = from.lsn
   private var flushed = 0L
   private var told = 0L
+  private var heard = 0L
   private var marked = 0L
 
   private val thread = new Thread(() => run(), s"slot $slot")
@@ -132,10 +134,16 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
       val copy = connection.unwrap(classOf[PGConnection]).getCopyAPI.copyDual(
         s"""START_REPLICATION SLOT "$slot" LOGICAL ${SlotReader.text(from.lsn)} (proto_version '1', publication_names '"$names"')""")
       val output = new PgOutput(schema, table, text, this)
+      heard = System.currentTimeMillis()
       while (!stopped) {
         val next = copy.readFromCopy(false)
-        if (next == null) Thread.sleep(5) else take(ByteBuffer.wrap(next), output, copy)
-        while (isFull && !stopped) { status(copy, force = false); synchronized(if (isFull) wait(500)) }
+        if (next == null) { silent(); Thread.sleep(5) }
+        else { heard = System.currentTimeMillis(); take(ByteBuffer.wrap(next), output, copy) }
+        while (isFull && !stopped) {
+          status(copy, force = false)
+          synchronized(if (isFull) wait(500))
+          heard = System.currentTimeMillis()
+        }
         status(copy, force = false)
       }
     } catch {
@@ -146,6 +154,11 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
         try connection.close()
         catch { case _: SQLException => () }
   }
+
+  /** The server answers every status: a way that is gone may say nothing itself. */
+  private def silent(): Unit =
+    if (System.currentTimeMillis() - heard > SilentMs)
+      throw new TableFault("store", "58000", s"the server did not answer for ${SilentMs / 1000} seconds")
 
   private def isFull: Boolean = synchronized {
     var ahead = held.size.toLong
@@ -174,7 +187,7 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
     if (idle && received > marked) { mark(received); marked = received }
     if (done.seq >= 0) flushed = math.max(flushed, if (idle) received else place.lsn)
     val out = ByteBuffer.allocate(34).put('r'.toByte).putLong(received).putLong(flushed).putLong(flushed)
-      .putLong(now * 1000 - PgOutput.Epoch).put(0.toByte)
+      .putLong(now * 1000 - PgOutput.Epoch).put(1.toByte)
     copy.writeToCopy(out.array, 0, 34)
     copy.flushCopy()
     told = now
