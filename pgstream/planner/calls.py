@@ -209,13 +209,11 @@ def _rowmetadata(call: Call) -> Typed:
     relation = _only_relation(call, "ROWMETADATA()")
     if relation.kind == "materialized_view":
         raise NotSupported(what="ROWMETADATA() of a materialized view's rows", at=at(call.node))
-    if (kind := call.compiler.scope.items[0].store) is not None:
-        kind.require(Can.METADATA, at(call.node))
-    topic = quote_text(relation.entity or "")
-    call.compiler.wants.add("timestamp_type")
-    place = f"'topic', {topic}, 'partition', `__partition`, 'offset', `__offset`"
-    text = f"named_struct({place}, 'timestamp_type', `__timestamp_type`)"
-    return Typed(text, _type(call))
+    kind = call.compiler.scope.items[0].store
+    assert kind is not None
+    kind.require(Can.METADATA, at(call.node))
+    call.compiler.wants.add("metadata")
+    return Typed("`__metadata`", types.parse(kind.metadata or ""))
 
 
 def _only_relation(call: Call, what: str) -> RelationRecord:

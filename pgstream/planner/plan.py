@@ -11,7 +11,8 @@ Hidden columns, added by the worker to every source and kept by every step:
 ``__partition`` int, ``__offset`` bigint   the source position, while a step keeps one row per source row
 ``__rowkey``            the record key as ``key_type``, only if some expression above uses rowkey() (``Source.wants``);
                         in older plans ``__key``, its bytes
-``__timestamp_type``    what the record's timestamp says, a word of the store's, only if wanted so
+``__metadata``          what the store says of the record, as ``Source.metadata``, only if wanted so; in older plans
+                        ``__timestamp_type``, a field of it
 Rules for names: a step's output columns have plain, unique names; expressions name the columns of their input as
 back-ticked identifiers. The two inputs of a join are prefixed: column ``userid`` of the left input with alias ``p`` is
 the single identifier `` `p.userid` `` above the join (no prefix where the alias is empty).
@@ -60,7 +61,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     ``value_descriptor`` and ``key_descriptor``: Protobuf messages, ``source.message``, where no registry knows them.
     ``on_bad_record``: terminate, ignore, or log (to ``bad_record_topic`` in ``bad_record_store``).
     ``apart``: relations of another kind over the same entity are read by themselves. ``empties``: the entity of a
-    changelog may be emptied as a whole.
+    changelog may be emptied as a whole. ``metadata``: the type of what its store says of each record.
     """
 
     alias: str
@@ -89,6 +90,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     at: int | None = None
     apart: bool = False
     empties: bool = False
+    metadata: str | None = None
 
 
 class ViewSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="view_source"):

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 from sqlglot import exp
 
+from pgstream import stores as store_types
 from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import NotSupported, PgStreamError
 from pgstream.planner import parameters as bound
@@ -22,7 +24,7 @@ from pgstream.planner.bounded import Bounded
 from pgstream.planner.query import Planner
 from pgstream.planner.ranks import Numbering, check_bounded
 from pgstream.planner.relations import Relations
-from pgstream.planner.steps import Step
+from pgstream.planner.steps import Step, with_sources
 from pgstream.sql.select import Select
 
 
@@ -67,7 +69,7 @@ def plan_select(
         # What has no token of its own, such as an empty list, is said at the query.
         e.at = select.at if e.at is None else e.at
         raise
-    step = _for_sink(step, want)
+    step = _with_metadata(_for_sink(step, want), snapshot)
     stores = dict.fromkeys(s for source in plan.sources(step.node) for s in (source.store, source.bad_record_store))
     return Planned(
         step.node,
@@ -79,6 +81,17 @@ def plan_select(
         tuple(s for s in stores if s is not None),
         limit,
     )
+
+
+def _with_metadata(step: Step, snapshot: Snapshot) -> Step:
+    """The step, its sources told the type of what their stores say of records, where that is wanted."""
+
+    def told(s: plan.Source | plan.ViewSource) -> plan.Source | plan.ViewSource:
+        if not isinstance(s, plan.Source) or "metadata" not in s.wants:
+            return s
+        return msgspec.structs.replace(s, metadata=store_types.find(snapshot.stores[s.store].type).metadata)
+
+    return replace(step, node=with_sources(step.node, told))
 
 
 def _settled(

@@ -120,7 +120,8 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
 
 def bad_record(link: Mapping[str, Any]) -> Fault:
     """A record that could not be decoded, by its place."""
-    where = f'record at partition {link["partition"]}, offset {link["offset"]} of topic "{link["topic"]}"'
+    place = link.get("place") or f"partition {link['partition']}, offset {link['offset']}"
+    where = f'record at {place} of topic "{link["topic"]}"'
     return fault("data", BadRecord(what=f"{where} could not be decoded: {link['reason']}"))
 
 

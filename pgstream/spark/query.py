@@ -88,7 +88,9 @@ class RunningQuery:
         compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:
-            sink["fail_after"] = json.dumps({k: fail_after[k] for k in ("topic", "partition", "offset", "reason")})
+            sink["fail_after"] = json.dumps(
+                {k: fail_after[k] for k in ("topic", "partition", "offset", "place", "reason")}
+            )
         self.kernel.start(compiled.step.df._jdf, reader.bad, compiler.late, json.dumps(sink))
 
     def sources(self, session: SparkSession) -> Sources:

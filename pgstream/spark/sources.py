@@ -23,18 +23,18 @@ from pgstream.names import quote_always, quote_spark, view_log
 from pgstream.planner.plan import Source, ViewSource
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import reading
-from pgstream.stores.spec import SparkFace
+from pgstream.stores import find
+from pgstream.stores.spec import SparkFace, StoreType
 
 Limits = Mapping[str, Mapping[int, int]]
 CATCH_UP_ROWS = 200_000
 """Of a view's log in one batch, unless a transaction had more."""
+_OLDER = "STRUCT<timestamp_type VARCHAR>"
 _PROVIDER = "org.apache.spark.sql.pgstream.ViewSourceProvider"
 
 
 def face(store_type: str) -> SparkFace:
     """A store type's face in the worker: class ``…Streams`` of ``pgstream.stores.<type>.spark``."""
-    from pgstream.stores import find
-
     module, _, name = find(store_type).spark.partition(":")
     found: SparkFace = getattr(importlib.import_module(module), name)()
     return found
@@ -102,15 +102,15 @@ class Sources:
         wanted = ["r.*", "__partition", "__offset"]
         if "key" in source.wants:
             wanted.append("key AS __key")
+        if "metadata" in source.wants:
+            wanted.append("__metadata")
         if "timestamp_type" in source.wants:
-            # Of stores whose timestamps are of one kind only.
-            nothing = "CAST(NULL AS STRING) AS __timestamp_type"
-            wanted.append("__timestamp_type" if "__timestamp_type" in decoded.columns else nothing)
+            wanted.append("__metadata.timestamp_type AS __timestamp_type")
         return decoded.where("r IS NOT NULL").selectExpr(*wanted)
 
     def _raw(self, source: Source) -> DataFrame:
         if self.stores is None:
-            return self._stand_in()
+            return self._stand_in(source)
         if self.apart:
             return self._records(source)
         if (same := place(source)) not in self.raw:
@@ -122,13 +122,13 @@ class Sources:
         access = self.stores[source.store]
         return face(access.type).read(self.spark, source, access, self.query)
 
-    def _stand_in(self) -> DataFrame:
+    def _stand_in(self, source: Source) -> DataFrame:
         empty = self.spark.readStream.format("rate").load()
         nothing = fn.lit(None)
         return empty.select(nothing.cast("binary").alias("key"), nothing.cast("binary").alias("value"),
                             fn.col("timestamp").alias("__time"), fn.lit(0).alias("__partition"),
                             fn.col("value").alias("__offset"),
-                            nothing.cast("string").alias("__timestamp_type"))  # fmt: skip
+                            nothing.cast(types.parse(source.metadata or _OLDER).spark).alias("__metadata"))  # fmt: skip
 
     def decoder(self, source: Source) -> dict[str, Any]:
         """What ``RecordDecoder`` is told."""
@@ -148,6 +148,7 @@ class Sources:
             "row_key": "rowkey" in source.wants,
             "empties": follows(source),
             "key_type": types.parse(source.key_type).spark if source.key_type else None,
+            "placed": {} if access is None else _placed(find(access.type)),
             "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},
         }
         if source.on_bad_record == "log" and self.stores is not None:
@@ -163,6 +164,12 @@ class Sources:
         reader = hashlib.sha256(json.dumps(takes).encode()).hexdigest()[:12]
         return {"query": self.query, "attempt": self.attempt, "reader": reader, "topic": source.bad_record_topic,
                 "properties": face(access.type).bad_records(access)}  # fmt: skip
+
+
+def _placed(kind: StoreType) -> dict[str, int]:
+    """Where in its metadata a store's record says its place."""
+    names = [n for n, _ in types.parse(kind.metadata).fields] if kind.metadata else []
+    return {n: names.index(n) for n in kind.placed}
 
 
 def follows(source: Source) -> bool:

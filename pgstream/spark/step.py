@@ -19,8 +19,8 @@ from pgstream.names import quote_spark
 from pgstream.planner.plan import Expr
 from pgstream.spark import faults
 
-HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__timestamp_type")
-KEYS = ("__key", "__rowkey", "__timestamp_type")
+HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__metadata", "__timestamp_type")
+KEYS = ("__key", "__rowkey", "__metadata", "__timestamp_type")
 
 
 class Refused(Exception):

@@ -377,6 +377,8 @@ class StoreType:
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
     store, which both faces can take away (``Leaving``, ``LeavingInSpark``).
     ``empties``: a record of a changelog with an empty key and no value says that no row is left.
+    ``metadata``: the type of ROWMETADATA(), a STRUCT, where ``Can.METADATA`` is whole; ``placed``: those of its fields
+    that say where a record is, for a person, where its partition and offset do not.
     ``jars``: parts of the server's lock file that the worker needs when an option has a value, as (option=VALUE, part).
     """
 
@@ -406,6 +408,8 @@ class StoreType:
     trouble: str | None = None
     leaves: bool = False
     empties: bool = False
+    metadata: str | None = None
+    placed: tuple[str, ...] = ()
     jars: tuple[tuple[str, str], ...] = ()
 
     def parts(self, options: Mapping[str, str]) -> list[str]:
@@ -472,9 +476,10 @@ class SparkFace(Protocol):
 
     def read(self, spark: Any, source: Any, access: Any, query: str) -> Dataframe:
         """A streaming DataFrame of raw records for ``planner.plan.Source``; columns: key binary, value binary,
-        ``__time`` timestamp, ``__partition`` int, ``__offset`` bigint, and perhaps ``__headers``. ``__offset`` grows
-        within a partition and is the same when a record is read again, and so must a batch be: from the offsets of its
-        checkpoint. ``query``: the id of the query that reads."""
+        ``__time`` timestamp, ``__partition`` int, ``__offset`` bigint, ``__metadata`` where the type has
+        ``StoreType.metadata``, and perhaps ``__headers``. ``__offset`` grows within a partition and is the same when a
+        record is read again, and so must a batch be: from the offsets of its checkpoint. ``query``: the id of the one
+        that reads."""
 
     def write(self, sink: Any, access: Any) -> dict[str, Any]:
         """What the kernel is told of a sink beside its rows. ``type``: ``kafka``, or the name of a class that extends

@@ -13,7 +13,7 @@ import org.apache.spark.sql.catalyst.util.ArrayData
 import Json.Node
 
 /** A record as it came from its source; `headers` are Spark's, and may be null. */
-final case class RawRecord(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData)
+final case class RawRecord(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData, place: String)
 
 /**
  * Bad records go, as they were, to a log topic; headers of their own, behind the record's, say why. Exactly once: each
@@ -49,8 +49,9 @@ class BadRecordLog(config: String) {
       val h = r.headers.getStruct(i, 2)
       made.headers.add(new RecordHeader(h.getUTF8String(0).toString, if (h.isNullAt(1)) null else h.getBinary(1)))
     }
-    Seq("error" -> why, "topic" -> from, "partition" -> r.partition, "offset" -> r.offset,
-      "timestamp" -> Math.floorDiv(r.micros, 1000L), "query" -> c.str("query")).foreach {
+    val told = Seq("error" -> why, "topic" -> from, "partition" -> r.partition, "offset" -> r.offset,
+      "timestamp" -> Math.floorDiv(r.micros, 1000L), "query" -> c.str("query"))
+    (told ++ Seq("place" -> r.place).filter(_._2.nonEmpty)).foreach {
       case (name, said) => made.headers.add(new RecordHeader(s"pgstream.$name", said.toString.getBytes(UTF_8)))
     }
     made

@@ -7,7 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.codegen.Block._
 import org.apache.spark.sql.types.{DataType, StructType}
 
 /**
- * The decoder as a Spark expression over (key, value, partition, offset, timestamp[, headers]); NULL for a dropped record.
+ * The decoder as a Spark expression over (key, value, partition, offset, timestamp, headers, metadata); NULL for a dropped record.
  *
  * Declared non-deterministic so that the optimizer neither copies it into a filter below (every record would be decoded
  * twice) nor moves it: it counts bad records.
@@ -23,18 +23,18 @@ case class DecodeRecord(children: Seq[Expression], decoder: RecordDecoder) exten
 
   override def eval(input: InternalRow): Any = {
     def at[T](i: Int): T = children(i).eval(input).asInstanceOf[T]
-    decoder.decode(at(0), at(1), at[Int](2), at[Long](3), at[Long](4), if (children.length > 5) at(5) else null)
+    decoder.decode(at(0), at(1), at[Int](2), at[Long](3), at[Long](4), at(5), at(6))
   }
 
   override protected def doGenCode(ctx: CodegenContext, ev: ExprCode): ExprCode = {
     val d = ctx.addReferenceObj("decoder", decoder, classOf[RecordDecoder].getName)
     val c = children.map(_.genCode(ctx))
     val codes = c.map(_.code).reduce(_ + _)
-    val headers = if (c.length > 5) s"${c(5).isNull} ? null : ${c(5).value}" else "null"
+    def orNull(i: Int, kind: String) = s"${c(i).isNull} ? null : ($kind) ${c(i).value}"
     ev.copy(code = code"""
       $codes
-      InternalRow ${ev.value} = $d.decode(${c(0).isNull} ? null : ${c(0).value}, ${c(1).isNull} ? null : ${c(1).value},
-        ${c(2).value}, ${c(3).value}, ${c(4).value}, $headers);
+      InternalRow ${ev.value} = $d.decode(${orNull(0, "byte[]")}, ${orNull(1, "byte[]")}, ${c(2).value}, ${c(3).value}, ${c(4).value},
+        ${orNull(5, "ArrayData")}, ${orNull(6, "InternalRow")});
       boolean ${ev.isNull} = ${ev.value} == null;""")
   }
 

@@ -58,7 +58,7 @@ object Events {
       o.put("class", e.getClass.getName).put("message", String.valueOf(e.getMessage).take(4000))
       e match {
         case b: BadRecordException =>
-          o.put("topic", b.topic).put("partition", b.partition).put("offset", b.offset).put("reason", b.reason)
+          o.put("topic", b.topic).put("partition", b.partition).put("offset", b.offset).put("place", b.place).put("reason", b.reason)
         case s: java.sql.SQLException => o.put("sqlstate", s.getSQLState)
         case _ => ()
       }

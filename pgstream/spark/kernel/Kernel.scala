@@ -2,7 +2,7 @@ package org.apache.spark.sql.pgstream
 
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.analysis.{UnresolvedAttribute, UnsupportedOperationChecker}
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, PreciseTimestampConversion}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Literal, PreciseTimestampConversion}
 import org.apache.spark.sql.catalyst.plans.logical.{Filter, Project}
 import org.apache.spark.sql.classic.{Dataset => ClassicDataset, SparkSession => ClassicSession}
 import org.apache.spark.sql.streaming.Trigger
@@ -13,15 +13,17 @@ import Json.Node
 
 /** What Python calls, through Py4J. */
 object Kernel {
-  /** Records (key, value, __time, __partition, __offset[, __headers]) with the decoded row beside them, as column `r`. */
+  /** Records (key, value, __time, __partition, __offset[, __headers, __metadata]) with the decoded row beside them, as column `r`. */
   def decode(raw: DataFrame, config: String, bad: LongAccumulator): DataFrame = {
     val d = raw.asInstanceOf[ClassicDataset[_]]
     val a = Seq("key", "value", "__partition", "__offset").map(UnresolvedAttribute(_))
     val micros = PreciseTimestampConversion(UnresolvedAttribute("__time"), TimestampType, LongType)
-    val headers = Seq("__headers").filter(raw.columns.contains(_)).map(UnresolvedAttribute(_))
-    val decoded = Alias(DecodeRecord((a :+ micros) ++ headers, new RecordDecoder(config, bad)), "r")()
+    val decoder = new RecordDecoder(config, bad)
+    def more(name: String, wanted: Boolean) = if (wanted && raw.columns.contains(name)) UnresolvedAttribute(name) else Literal(null)
+    val beside = Seq(more("__headers", true), more("__metadata", decoder.placed.nonEmpty))
+    val decoded = Alias(DecodeRecord((a :+ micros) ++ beside, decoder), "r")()
     // Names of their own: `raw` may be read more than once in a query, on both sides of a join.
-    val kept = Seq("key", "__partition", "__offset", "__timestamp_type").filter(raw.columns.contains(_)).map(n => Alias(UnresolvedAttribute(n), n)())
+    val kept = Seq("key", "__partition", "__offset", "__metadata").filter(raw.columns.contains(_)).map(n => Alias(UnresolvedAttribute(n), n)())
     ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))
   }
 
@@ -80,7 +82,7 @@ object Kernel {
 
   private def badRecord(json: String): BadRecordException = {
     val n = Json.read(json)
-    new BadRecordException(n.str("topic"), n.get("partition").asInt, n.get("offset").asLong, n.str("reason"))
+    new BadRecordException(n.str("topic"), n.get("partition").asInt, n.get("offset").asLong, n.opt("place").getOrElse(""), n.str("reason"))
   }
 
   def more(query: String, rows: Int): Unit =

@@ -15,6 +15,7 @@ import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, ReadL
 import org.apache.spark.sql.execution.streaming.{Offset, Source}
 import org.apache.spark.sql.sources.StreamSourceProvider
 import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
 
 import Json.Node
 
@@ -124,7 +125,8 @@ class KinesisSource(context: SQLContext, stream: KinesisStream, begin: String, m
 
 object KinesisSource {
   val Schema: StructType = StructType.fromDDL(
-    "key binary, value binary, __time timestamp, __partition int, __offset bigint, __headers array<struct<key: string, value: binary>>")
+    "key binary, value binary, __time timestamp, __partition int, __offset bigint, __headers array<struct<key: string, value: binary>>, " +
+      "__metadata struct<stream: string, partition_key: string, shard_id: string, sequence_number: string>")
   private[pgstream] val sources = new ConcurrentHashMap[String, KinesisSource]
   private val MostThreads = 16
 }
@@ -140,13 +142,14 @@ class ShardRows(context: SparkContext, source: String, stream: KinesisStream, pa
   override def compute(split: Partition, task: TaskContext): Iterator[InternalRow] = {
     val range = split.asInstanceOf[ShardRange]
     val here = Option(KinesisSource.sources.get(source)).flatMap(_.held(range.shard, range.from.count, range.to.count))
+    val (name, shard) = (UTF8String.fromString(stream.name), UTF8String.fromString(range.shard))
     val numbers = Iterator.iterate(range.from.count)(_ + 1)
-    here.getOrElse(again(range)).zip(numbers).map { case (r, n) => row(range, r, n) }
+    here.getOrElse(again(range)).zip(numbers).map { case (r, n) =>
+      val key = UTF8String.fromString(r.key)
+      val metadata = new GenericInternalRow(Array[Any](name, key, shard, UTF8String.fromString(r.sequence)))
+      new GenericInternalRow(Array[Any](key.getBytes, r.data, r.micros, range.to.number, n, null, metadata))
+    }
   }
-
-  private def row(range: ShardRange, r: ShardRecord, number: Long): InternalRow =
-    new GenericInternalRow(Array[Any](r.key.getBytes(java.nio.charset.StandardCharsets.UTF_8), r.data, r.micros,
-      range.to.number, number, null))
 
   /** The range as Kinesis has it: the same number of records, up to the same one. */
   private def again(range: ShardRange): Iterator[ShardRecord] = {

@@ -12,8 +12,8 @@ import org.apache.spark.util.LongAccumulator
 import Json.Node
 
 /** A record that ends its query; `Watch` passes the parts on, so that the fault names them. */
-class BadRecordException(val topic: String, val partition: Int, val offset: Long, val reason: String)
-    extends RuntimeException(s"record at partition $partition, offset $offset of topic $topic: $reason")
+class BadRecordException(val topic: String, val partition: Int, val offset: Long, val place: String, val reason: String)
+    extends RuntimeException(s"record at ${if (place.isEmpty) s"partition $partition, offset $offset" else place} of topic $topic: $reason")
 
 /**
  * Bytes of a record to a row: the declared columns, then `__time` and, for a changelog, `__delete`.
@@ -23,6 +23,8 @@ class BadRecordException(val topic: String, val partition: Int, val offset: Long
  * came before it can still be written.
  */
 class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
+  /** The fields of the record's metadata that say where it is, where its partition and offset tell nobody anything. */
+  val placed: Seq[(String, Int)] = Json.read(config).entries("placed").toSeq.map { case (name, at) => (name, at.toInt) }.sortBy(_._2)
   @transient private lazy val c = Json.read(config)
   // Sent to the tasks: parsing the text again costs each of them more.
   private val columns = DataType.fromDDL(Json.read(config).str("columns")).asInstanceOf[StructType]
@@ -44,12 +46,12 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   @transient private lazy val keys = new KeyReader(c, columns)
   @transient private lazy val log = c.opt("log").map(new BadRecordLog(_))
 
-  def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData): InternalRow = {
+  def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData, metadata: InternalRow): InternalRow = {
     if (limits.nonEmpty && limits.get(partition).exists(offset >= _)) return null
     try {
       Bounds.begin()
       val values = Bounds.row(schema.length)
-      if (value == null && key != null && key.length == 0) emptied(values, micros, partition, offset)
+      if (value == null && key != null && key.length == 0) emptied(values, micros, partition, offset, metadata)
       else if (value == null) tombstone(key, values, micros)
       else {
         reader.read(value, values)
@@ -59,9 +61,13 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
       }
       new GenericInternalRow(values)
     } catch {
-      case e: Malformed => refuse(RawRecord(key, value, partition, offset, micros, headers), e.getMessage)
+      case e: Malformed => refuse(RawRecord(key, value, partition, offset, micros, headers, place(metadata)), e.getMessage)
     }
   }
+
+  private def place(metadata: InternalRow): String =
+    if (metadata == null) ""
+    else placed.map { case (name, i) => s"${name.replace('_', ' ')} ${metadata.getUTF8String(i)}" }.mkString(", ")
 
   private def time(values: Array[Any], micros: Long): Any =
     if (timeAt < 0) micros
@@ -74,9 +80,9 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
     else throw new Malformed(s"""timestamp column "${columns(timeAt).name}" of $time is no time""")
 
   /** A table was truncated: a delete without a key, which `Emptied` makes one of each key that is there. */
-  private def emptied(values: Array[Any], micros: Long, partition: Int, offset: Long): Unit = {
+  private def emptied(values: Array[Any], micros: Long, partition: Int, offset: Long, metadata: InternalRow): Unit = {
     if (!c.opt("empties").contains("true"))
-      throw new BadRecordException(topic, partition, offset, "the table was truncated, which this query cannot follow")
+      throw new BadRecordException(topic, partition, offset, place(metadata), "the table was truncated, which this query cannot follow")
     values(width + 1) = true
     values(width) = micros
   }
@@ -90,7 +96,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
 
   private def refuse(r: RawRecord, why: String): InternalRow = {
     // A delete whose key cannot be read is skipped whatever the mode: nothing could be removed by it.
-    if (mode == "terminate" && (r.value != null || !changelog)) throw new BadRecordException(topic, r.partition, r.offset, why)
+    if (mode == "terminate" && (r.value != null || !changelog)) throw new BadRecordException(topic, r.partition, r.offset, r.place, why)
     bad.add(1)
     log.foreach(_.send(topic, r, why))
     null

@@ -19,13 +19,14 @@ from pgstream.stores.kafka.client import java
 
 # While catching up, a batch this large keeps Spark's fixed costs small and one core's memory bounded.
 CATCH_UP_RECORDS = "500000"
+_KIND = "element_at(array('CreateTime', 'LogAppendTime'), timestampType + 1)"
 
 
 class KafkaStreams:
     """A Kafka store seen from Spark."""
 
     def read(self, spark: SparkSession, source: Any, access: Any, query: str) -> DataFrame:
-        """The records of a topic, with ``__headers`` and ``__timestamp_type``.
+        """The records of a topic, with ``__headers`` and ``__metadata``.
 
         Only committed records; offsets that are gone fail the query instead of being skipped.
         """
@@ -51,7 +52,7 @@ class KafkaStreams:
             fn.col("partition").alias("__partition"),
             fn.col("offset").alias("__offset"),
             fn.col("headers").alias("__headers"),
-            fn.expr("element_at(array('CreateTime', 'LogAppendTime'), timestampType + 1)").alias("__timestamp_type"),
+            fn.expr(f"struct(topic, partition, offset, {_KIND} AS timestamp_type)").alias("__metadata"),
         )
 
     def write(self, sink: Any, access: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pgstream.planner.plan import Aggregate, Project
 from pgstream.planner.select import plan_select
 from pgstream.spark import faults
 from pgstream.sql.cursor import Cursor
+from pgstream.stores.kafka import STORE
 from tests.datadriven import Case, cases, check
 from tests.stream.functions.row import COLUMNS, FIRST, NOW
 
@@ -33,12 +34,13 @@ REST = [("a", 2, 20, 1.5, "b1"), ("b", 4, 40, 25000000.0, "b2"), ("b", None, Non
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> DataFrame:
     names = list(COLUMNS)
-    data = [(*FIRST, NOW, 0, 0, "CreateTime")]
+    data = [(*FIRST, NOW, 0, 0, ("topic", 0, 0, "CreateTime"))]
     for at, (k, n, b, d, s) in enumerate(REST, start=1):
         given = {"k": k, "n": n, "b": b, "d": d, "s": s}
-        data.append((*(given.get(c) for c in names), NOW + dt.timedelta(seconds=at), 0, at, None))
+        data.append((*(given.get(c) for c in names), NOW + dt.timedelta(seconds=at), 0, at, ("topic", 0, at, None)))
     declared = ", ".join(f"{n} {types.parse(t).spark}" for n, t in COLUMNS.items())
-    hidden = "__time timestamp, __partition int, __offset bigint, __timestamp_type string"
+    metadata = types.parse(STORE.metadata or "").spark
+    hidden = f"__time timestamp, __partition int, __offset bigint, __metadata {metadata}"
     return spark.createDataFrame(data, f"{declared}, {hidden}").cache()
 
 

@@ -56,6 +56,33 @@ def test_event_time_is_the_arrival_time(db: psycopg.Connection[Any], aws: Aws) -
     ended(db, *queries)
 
 
+def test_what_kinesis_says_of_a_record(db: psycopg.Connection[Any], aws: Aws) -> None:
+    """Its place and key in the query's columns, and in the reason why the query ended."""
+    queries = begin(
+        db,
+        aws,
+        "kin_meta",
+        2,
+        """
+        CREATE STREAM kin_meta_keyed (id BIGINT) WITH ('store' = kin_meta, 'topic' = 'kin_meta',
+          'value.format' = 'json', 'key.format' = 'primitive', 'key.type' = 'VARCHAR',
+          'starting.position' = 'earliest');
+        CREATE MATERIALIZED VIEW kin_meta_view AS SELECT id, rowkey() AS k, rowmetadata()->stream AS s,
+          rowmetadata()->partition_key AS p, rowmetadata()->shard_id AS shard, rowmetadata()->sequence_number AS n
+          FROM kin_meta_keyed""",
+    )
+    put(aws, "kin_meta", range(20))
+    within(60, lambda: one(db, "SELECT count(*) FROM kin_meta_view") == (20,))
+    there = sorted((json.loads(r["Data"])["id"], r["PartitionKey"], "kin_meta", r["PartitionKey"], r["ShardId"],
+                    r["SequenceNumber"]) for r in aws.records("kin_meta"))  # fmt: skip
+    assert db.execute("SELECT id, k, s, p, shard, n FROM kin_meta_view ORDER BY id").fetchall() == there
+    aws.put("kin_meta", [("k1", "not json")])
+    bad = next(r for r in aws.records("kin_meta") if r["Data"] == b"not json")
+    place = f'record at shard id {bad["ShardId"]}, sequence number {bad["SequenceNumber"]} of topic "kin_meta"'
+    within(60, lambda: place in str(facts(db, queries[0])).replace(chr(92), ""))
+    ended(db, *queries)
+
+
 def test_a_query_begins_where_it_is_told(db: psycopg.Connection[Any], aws: Aws) -> None:
     begin(db, aws, "kin_begin", 2)
     put(aws, "kin_begin", range(5))
