@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 import structlog
 
-from pgstream.catalog import acl, activity, objects, policies, view_logs
+from pgstream.catalog import acl, activity, ledger, objects, policies, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, run
 from pgstream.catalog.privileges import Access
@@ -46,7 +46,7 @@ async def heal_database(
     *,
     live: Collection[str],
 ) -> list[str]:
-    """Make one database what its records say; says what it did. Quick when there is nothing to do: eight reads.
+    """Make one database what its records say; says what it did. Quick when there is nothing to do: ten reads.
     ``live``: queries that have not ended.
     """
     done: list[str] = []
@@ -54,6 +54,7 @@ async def heal_database(
     await upgrade(conn, relations)
     await objects.furnish_database(conn, name)
     await activity.ensure(conn)
+    await ledger.ensure(conn)
     present = await _column(conn, _SCHEMAS)
     for schema in schemas:
         if schema.name not in present:
@@ -74,6 +75,7 @@ async def heal_database(
     done += await acl.heal(conn, schemas, relations, access)
     done += await policies.heal(conn, relations)
     done += await view_logs.heal(conn, live, relations)
+    await ledger.heal(conn, relations)
     for words in done:
         log.warning("repaired", what=words)
     return done

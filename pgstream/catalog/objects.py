@@ -19,7 +19,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.errors import Diagnostic
 
-from pgstream.catalog import undecided
+from pgstream.catalog import ledger, undecided
 from pgstream.catalog.databases import CONTROL, STATE
 from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import RelationRecord
@@ -50,10 +50,6 @@ BEGIN
         HINT = 'A SELECT that pgstream can run streams it: send it as a statement of its own, outside functions, '
             'COPY and cursors. A materialized view over it can be read everywhere.';
 END $$"""
-_LEDGER = f"""
-CREATE TABLE IF NOT EXISTS {STATE}.ledger (
-    query uuid PRIMARY KEY, sink text NOT NULL DEFAULT '', batch bigint NOT NULL, attempt integer NOT NULL)"""
-
 _INTEGER = re.compile(r"-?[0-9]+")
 _GUARDED = (
     "SELECT FROM pg_database, aclexplode(datacl) WHERE datname = current_database()"
@@ -147,7 +143,7 @@ async def furnish_database(conn: Connection, name: str) -> None:
             f"CREATE SCHEMA IF NOT EXISTS {STATE} AUTHORIZATION {WORKER}",
             "SET LOCAL allow_system_table_mods = off",
             _UNREADABLE,
-            _LEDGER,
+            ledger.TABLE,
             f"ALTER TABLE {STATE}.ledger OWNER TO {WORKER}",
         )
 
@@ -277,10 +273,7 @@ def _table(record: RelationRecord) -> list[str]:
         row = ", ".join(q(c.name) for c in record.columns)
         made.append(f"CREATE INDEX ON {_qualified(record)} (hash_record(ROW({row})))")
     if record.query is not None:
-        made.append(
-            f"INSERT INTO {STATE}.ledger (query, batch, attempt) VALUES ({quote_literal(record.query)}, -1, 0)"
-            " ON CONFLICT DO NOTHING"
-        )
+        made.append(ledger.opened(record))
     return made
 
 

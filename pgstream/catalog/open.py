@@ -15,7 +15,18 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
-from pgstream.catalog import activity, authority, databases, inventory, models, objects, postgres, undecided, upgrade
+from pgstream.catalog import (
+    activity,
+    authority,
+    databases,
+    inventory,
+    ledger,
+    models,
+    objects,
+    postgres,
+    undecided,
+    upgrade,
+)
 from pgstream.catalog.crypto import Cipher
 from pgstream.catalog.heal import heal_database
 from pgstream.catalog.migrations import migrate
@@ -134,6 +145,7 @@ async def make_database(
     async with administrator.connect(name) as inside:
         await objects.furnish_database(inside, name)
         await activity.ensure(inside)
+        await ledger.ensure(inside)
         await objects.ensure_schema(inside, "public", owner)
     await objects.guard_database(conn, name)
 

@@ -86,6 +86,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
     ``databases`` maps database name → libpq connection URL (host and port over TCP) of the view state.
     ``readers``: by database name, whatever the query looks up there.
+    ``notify``: the channel of PostgreSQL that is told of each batch which changes the view.
     ``checkpoint`` is a folder or URL, None for interactive queries (a temporary one is used and removed).
     ``settings`` are Spark settings fixed at the query's creation, such as shuffle partitions.
     """
@@ -99,6 +100,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     settings: dict[str, str] = {}
     name: str | None = None
     readers: dict[str, Reader] = {}
+    notify: str = ""
 
     def __repr__(self) -> str:
         return f"Start(query={self.query!r}, attempt={self.attempt})"

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pgstream.catalog import kinds
+from pgstream.catalog.ledger import NOTIFY
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import pg_role
 from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
 from pgstream.errors import NotReady, UndefinedStore
 from pgstream.formats import protobuf, registry
-from pgstream.names import view_log
+from pgstream.names import FullName, view_log
 from pgstream.planner.plan import (
     Lookup,
     Plan,
@@ -111,7 +112,17 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
         settings=dict(record.settings),
         name=record.name,
         readers=await _readers(catalog, plan, record.owner),
+        notify=_notify(catalog, plan),
     )
+
+
+def _notify(catalog: Catalog, plan: Plan) -> str:
+    """The channel that is told of the changes of the view that a query keeps."""
+    if not isinstance(plan.sink, ViewSink):
+        return ""
+    full = FullName.read(plan.sink.relation)
+    view = catalog.snapshot.relations.get((full.database, full.schema, full.name))
+    return view.properties.get(NOTIFY, "") if view is not None else ""
 
 
 async def check_logs(catalog: Catalog, record: QueryRecord, plan: Plan, at: int | None = None) -> None:

@@ -40,6 +40,7 @@ VIEW = OptionTable(
         _NAME,
         Option("retention.millis", Kind.INTEGER, "Rows are taken away for good after this long.", minimum=1),
         Option("timestamp", Kind.TEXT, "Column that tells a row's age; without it, since it was last written."),
+        Option("notify", Kind.TEXT, "Channel that PostgreSQL's NOTIFY is sent to with each batch that changes rows."),
     ),
 )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from pgstream.catalog.expiry import RETENTION, TIMESTAMP
+from pgstream.catalog.ledger import NOTIFY
 from pgstream.catalog.records import ColumnRecord, RelationRecord
 from pgstream.errors import DuplicateColumn, InvalidOption, InvalidStatement, NotSupported, NotYet, TypeMismatch
 from pgstream.names import FullName, Name, QName
@@ -210,7 +211,8 @@ class CreateMaterializedViewAs(CreateAs):
     table. A select that gives a stream appends every row; one that gives a changelog keeps one row per key. A windowed
     result may show running values before its window is final. Columns must be of primitive types. Rows are kept for
     ever, or for 'retention.millis': by the clock, from the time in the column 'timestamp', without it from when the row
-    was last written. A select that reads materialized views goes on with their changes; with PostgreSQL's WITH DATA or
+    was last written. With 'notify' = 'channel' each batch that changes rows sends a NOTIFY to that channel when it is
+    committed. A select that reads materialized views goes on with their changes; with PostgreSQL's WITH DATA or
     WITH NO DATA at its end it is PostgreSQL's statement, and is not kept current.
     """
 
@@ -233,6 +235,8 @@ class CreateMaterializedViewAs(CreateAs):
                     hint="Columns of a materialized view have primitive types; take the fields out with -> or [].",
                 )
         kept = await _retention(ctx, full, kept, columns, self.given)
+        if len(kept.get(NOTIFY, "x").encode()) not in range(1, 64):
+            raise InvalidOption(what="the name of a channel has 1 to 63 bytes", at=self.given[NOTIFY].value_at)
         relation = replace(_relation(ctx, full, columns, kind=self.kind, d=None, key=planned.key), properties=kept)
         table = ctx.catalog.staging_stem(relation.id)
         key = list(planned.key) if planned.mode == "upsert" else []
@@ -260,7 +264,7 @@ async def _retention(
             what="'retention.millis' without 'timestamp' in this PostgreSQL", at=given[RETENTION].at,
             hint="Name a column with 'timestamp', or set track_commit_timestamp = on in postgresql.conf.",
         )  # fmt: skip
-    return {k: v for k, v in kept.items() if k in (RETENTION, TIMESTAMP)}
+    return {k: v for k, v in kept.items() if k in (RETENTION, TIMESTAMP, NOTIFY)}
 
 
 def check_columns(columns: Sequence[ColumnRecord], at: int) -> None:

@@ -3,10 +3,12 @@ package org.apache.spark.sql.pgstream
 import java.io.ByteArrayOutputStream
 import java.sql.{Connection, DriverManager}
 
+import com.fasterxml.jackson.databind.JsonNode
 import org.postgresql.PGConnection
 
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper
 import org.apache.spark.sql.types.StructType
 
 import Json.Node
@@ -27,7 +29,9 @@ case class ViewTarget(url: String, user: String, password: String, table: String
 }
 
 /**
- * A materialized view, exactly once.
+ * A materialized view, exactly once. `sources` names the stores of the query's sources, in Spark's order, empty for a view:
+ * where given, the ledger has how far each was read, too. `notify` is a channel that is told of each batch that wrote rows.
+ * `until`: the last batch that counts, after which the query ends.
  *
  * A small batch is collected as COPY text and written by the driver; a task with much text COPYs it into an unlogged
  * staging table itself, tagged with its attempt, and only the attempts that succeeded are merged. Then one transaction:
@@ -42,10 +46,18 @@ class ViewSink(config: String) extends BatchSink {
   protected val target: ViewTarget = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), c.str("staging"),
     c.opt("home").getOrElse("pg_pgstream"), c.entries("properties"))
   private val repeats = c.opt("repeats").contains("true")
+  private val stores = c.strings("sources")
+  private val channel = c.opt("notify").filter(_.nonEmpty)
+  private val until = c.opt("until").map(_.toLong)
   private var connection: Connection = _
   private var merge: ViewMerge = _
 
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
+    if (until.forall(batch <= _)) bring(batch, rows, schema)
+    if (until.contains(batch)) Watch.finish(query)
+  }
+
+  private def bring(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
     val layout = ViewLayout(schema, key, mode, repeats)
     val where = target
     // Before the tasks: those with much text write into the staging table.
@@ -74,12 +86,36 @@ class ViewSink(config: String) extends BatchSink {
     val ledger = new Ledger(connection, query, attempt, target.home)
     if (ledger.isNew(batch)) {
       KillPoints.at("view before copy")
-      if (parts.exists(_.rows > 0)) merge.run(parts)
-      ledger.advance(batch)
+      if (parts.exists(_.rows > 0)) {
+        merge.run(parts)
+        channel.foreach(tell(_, batch))
+      }
+      ledger.advance(batch, consumed(batch))
     }
     KillPoints.at("view before commit")
     connection.commit()
     KillPoints.at("view after commit")
+  }
+
+  /** How far each source was read at the end of a batch: `[{"store": …, "at": {topic: {partition: next offset}}}, …]`. */
+  private def consumed(batch: Long): Option[String] =
+    Watch.find(query).filter(_ => stores.nonEmpty).map(run => run.synchronized(run.stream)).collect {
+      case w: StreamingQueryWrapper => w.streamingQuery
+    }.flatMap(_.offsetLog.get(batch)).map { read =>
+      val list = Json.array
+      read.offsets.zip(stores).foreach { case (offset, store) =>
+        offset.foreach(o => list.addObject().put("store", store).set[JsonNode]("at", Json.read(o.json())))
+      }
+      Json.text(list)
+    }
+
+  private def tell(channel: String, batch: Long): Unit = {
+    val s = connection.prepareStatement("SELECT pg_notify(?, ?)")
+    try {
+      s.setString(1, channel)
+      s.setString(2, Json.text(Json.obj.put("view", c.str("relation")).put("batch", batch)))
+      s.execute()
+    } finally s.close()
   }
 
   private def disconnect(): Unit = {
@@ -166,9 +202,15 @@ class Ledger(c: Connection, query: String, attempt: Int, home: String = "pg_pgst
     finally s.close()
   }
 
-  def advance(batch: Long): Unit = {
-    val s = c.prepareStatement(s"UPDATE $home.ledger SET batch = ?, attempt = ? WHERE query = ?::uuid")
-    try { s.setLong(1, batch); s.setInt(2, attempt); s.setString(3, query); s.executeUpdate() }
-    finally s.close()
+  def advance(batch: Long, consumed: Option[String]): Unit = {
+    val read = if (consumed.isEmpty) "" else ", consumed = ?::jsonb"
+    val s = c.prepareStatement(s"UPDATE $home.ledger SET batch = ?, attempt = ?$read WHERE query = ?::uuid")
+    try {
+      s.setLong(1, batch)
+      s.setInt(2, attempt)
+      consumed.foreach(s.setString(3, _))
+      s.setString(3 + consumed.size, query)
+      s.executeUpdate()
+    } finally s.close()
   }
 }

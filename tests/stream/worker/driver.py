@@ -124,7 +124,7 @@ class Environment(msgspec.Struct):
         self.sql("""SET allow_system_table_mods = on;
             CREATE SCHEMA IF NOT EXISTS pg_pgstream;
             CREATE TABLE IF NOT EXISTS pg_pgstream.ledger (query uuid, sink text NOT NULL DEFAULT '', batch bigint,
-                attempt int, PRIMARY KEY (query))""")
+                attempt int, consumed jsonb, PRIMARY KEY (query))""")
 
     def view(self, name: str, columns: str, key: list[str] | None = None) -> str:
         """A view's table; its name."""
