@@ -150,6 +150,7 @@ class Client:
     def __init__(self) -> None:
         self.got, self.statuses = b"", []
         self.alert = True
+        self.relayed = self.rounds = self.errors = 0
 
     def write(self, data: bytes) -> None:
         self.got += data
@@ -183,6 +184,13 @@ def test_relay_frames_any_split(stream, data):
     client = asyncio.run(_relay(raw, cuts, take))
     assert client.got == raw
     assert client.statuses == ([] if take else [payload[0] for kind, payload in stream if kind == ord("Z")])
+    if not take:
+        kinds = [kind for kind, _ in stream]
+        assert (client.relayed, client.rounds, client.errors) == (
+            len(raw),
+            kinds.count(ord("Z")),
+            kinds.count(ord("E")),
+        )
 
 
 async def _relay(raw: bytes, cuts: list[int], take: bool) -> Client:

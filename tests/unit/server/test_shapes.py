@@ -43,6 +43,7 @@ class Client:
 
     def __init__(self) -> None:
         self.flight = Flight()
+        self.relayed = self.rounds = self.errors = 0
         self.extended = SimpleNamespace(prepared={}, portals={}, takes_name=lambda name: False)
         self.listener = SimpleNamespace(
             language=Language.ours(),
