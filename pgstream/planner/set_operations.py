@@ -1,7 +1,8 @@
 """UNION, INTERSECT and EXCEPT of two queries.
 
 Owns: columns by position and their common types; INTERSECT and EXCEPT as a GROUP BY of the whole row that counts the
-rows of either query. Must not know: how the queries are built. Start reading at ``combined``.
+rows of either query, with ALL as many rows of it as stay. Must not know: how the queries are built. Start reading at
+``combined``.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ from pgstream.planner.bind import Column, at, check_names, unique
 from pgstream.planner.grouping import distinct_rows
 from pgstream.planner.steps import Step, retracting
 
-# Which rows stay, by how many of them the first and the second query have.
+# Which rows stay, and with ALL how many, by how many of them the first and the second query have.
 _STAYS = {"intersect": "{} > 0 AND {} > 0", "except": "{} > 0 AND {} = 0"}
+_COPIES = {"intersect": "least({}, {})", "except": "greatest({} - {}, 0L)"}
 
 
 def combined(tree: exp.SetOperation, one: Step, two: Step, top: bool, want: str) -> Step:
     """The set operation of two queries. Errors: InvalidStatement, TypeMismatch, NotYet."""
     distinct = bool(tree.args.get("distinct"))
     if not isinstance(tree, exp.Union):
-        if not distinct:
-            raise NotYet(what=f"{tree.key.upper()} ALL", at=at(tree.expression), hint="Without ALL each row is once.")
-        return _counted(tree, one, two, top and want != "result")
+        if not distinct and top and want not in ("view", "result"):
+            what = f"{tree.key.upper()} ALL as a result, which has no key,"
+            raise NotYet(
+                what=what, at=at(tree.expression), hint="Without ALL each row is once, and the key; or group it."
+            )
+        return _counted(tree, one, two, top and want != "result", distinct)
     step = _all(tree, [one, two])
     if top and want != "result":
         check_names(step.columns)
@@ -35,8 +40,8 @@ def combined(tree: exp.SetOperation, one: Step, two: Step, top: bool, want: str)
     return distinct_rows(step, top, want) if distinct else step
 
 
-def _counted(tree: exp.SetOperation, one: Step, two: Step, named: bool) -> Step:
-    """INTERSECT or EXCEPT: each row once, as long as it stays."""
+def _counted(tree: exp.SetOperation, one: Step, two: Step, named: bool, distinct: bool) -> Step:
+    """INTERSECT or EXCEPT: each row once, as long as it stays; not ``distinct``: as often as it stays."""
     if named:
         check_names(one.columns)
     mark = unique("of_second", (c.field for c in (*one.columns, *two.columns)))
@@ -48,11 +53,19 @@ def _counted(tree: exp.SetOperation, one: Step, two: Step, named: bool) -> Step:
         for name, not_ in zip(names, ("NOT ", ""), strict=True)
     ]
     counted = plan.ChangeAggregate(retracting(step).node, [plan.Expr(c.field, c.sql) for c in columns], calls)
-    stays = _STAYS[tree.key].format(*(Column(n, n).sql for n in names))
-    kept = plan.Filter(counted, plan.Expr("stays", stays, at(tree.expression)))
-    node = plan.Project(kept, [plan.Expr(c.field, c.sql) for c in columns])
     key = tuple(c.field for c in columns)
-    return Step(node, columns, "upsert", "changelog", key, joined=step.joined, stateful=True, placed=False)
+    counts = [Column(n, n).sql for n in names]
+    rows = [plan.Expr(c.field, c.sql) for c in columns]
+    whole = Step(
+        counted, columns, "upsert", "changelog", key, joined=step.joined, stateful=True, placed=False
+    )  # fmt: skip
+    if not distinct:
+        whole = retracting(whole)
+        copies = f"array_repeat(true, CAST({_COPIES[tree.key].format(*counts)} AS INT))"
+        each = plan.Unnest(whole.node, plan.Expr("copies", copies, at(tree.expression)), [])
+        return replace(whole, node=plan.Project(each, rows), key=(), keyless=True)
+    kept = plan.Filter(counted, plan.Expr("stays", _STAYS[tree.key].format(*counts), at(tree.expression)))
+    return replace(whole, node=plan.Project(kept, rows))
 
 
 def _marked(step: Step, mark: str, value: str) -> Step:

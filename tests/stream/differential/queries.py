@@ -41,11 +41,11 @@ class Queries(Ranks):
         return self.r.choice(["view", "stream"]), self.plain(self.stream("all"), hide=False, nested=nested)
 
     def of_union(self) -> Made:
-        """UNION ALL of streams or of anything, UNION, INTERSECT, EXCEPT."""
+        """UNION ALL of streams or of anything, UNION, INTERSECT [ALL], EXCEPT [ALL]."""
         match self.r.randint(0, 4):
             case 4:
                 sides = [self.r.choice([lambda: self.stream("all", 1), self.changelog, self.anything])() for _ in "ab"]
-                query = self.united(sides, self.r.choice(["INTERSECT", "EXCEPT"]))
+                query = self.united(sides, self.r.choice(["INTERSECT", "EXCEPT"]) + self.r.choice(["", " ALL"]))
                 return "view", self.group(self.sub(query)) if self.chance(0.3) else query
             case 0:
                 return self.r.choice(["view", "stream"]), unhidden(self.union("all", 0))
