@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients test-drivers fuzz differential chaos jars check format bless docs bench bench-peers clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-clients test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
@@ -25,6 +25,7 @@ help:
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make differential  thousands of random queries against PostgreSQL (ARGS=\"--cases 500\", \"--case 17\" for one again)"
 	@echo "make chaos    a thousand kills of worker, server, broker and PostgreSQL under load (ARGS=\"--minutes 5 --first 700\")"
+	@echo "make soak     random statements and deaths against one server, looked at all the time (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make check    formatting, lint, types, imports"
 	@echo "make format   what make check asks for, where a tool can do it"
 	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
@@ -80,6 +81,9 @@ differential: jars
 
 chaos: jars
 	@$(BIN)/python -m tests.stream.chaos $(ARGS)
+
+soak: jars
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,242 @@
+"""Does things at random and looks whether all views are right all the time.
+
+Owns: the load, the looking, the actions, the judgement at the end. Must not know: what a view must show (``views``).
+Start reading at ``Soak``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+from confluent_kafka import Producer
+
+from tests.server import Kafka, Server, within
+from tests.soak.views import PARTITIONS, SHAPES, Impossible, Read, Shape, event
+from tests.stream.test_kill import worker_of
+
+PACE = 200
+MOST_VIEWS = 4
+SETUP = """CREATE STORE soak WITH ('type' = KAFKA, 'uris' = '{}', 'tls.disabled' = TRUE,
+  'kafka.sasl.hash_function' = NONE);
+CREATE STREAM events (id BIGINT, p BIGINT, k BIGINT, v BIGINT, t BIGINT) WITH ('store' = soak, 'topic' = 'soak',
+  'value.format' = 'json', 'timestamp' = 't', 'starting.position' = 'earliest');
+CREATE CHANGELOG latest (id BIGINT, p BIGINT, k BIGINT, v BIGINT, t BIGINT, PRIMARY KEY (k)) WITH ('store' = soak,
+  'topic' = 'soak', 'value.format' = 'json', 'timestamp' = 't', 'starting.position' = 'earliest')"""
+
+
+class Load(threading.Thread):
+    """Numbered events at a steady pace, until it is told to stop."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True,
+                                  "message.timeout.ms": 300_000, "log_level": 0})  # fmt: skip
+        self.sent = 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(0.02):
+            for _ in range(PACE // 50):
+                e = event(self.sent)
+                self.producer.produce("soak", json.dumps(e), json.dumps({"k": e["k"]}), partition=e["p"])
+                self.sent += 1
+            self.producer.poll(0)
+
+    def end(self) -> None:
+        self.over.set()
+        self.join()
+        assert self.producer.flush(60) == 0
+
+    @property
+    def all(self) -> Read:
+        return tuple((self.sent - p + PARTITIONS - 1) // PARTITIONS for p in range(PARTITIONS))
+
+
+@dataclass
+class View:
+    """A view that is there. ``read``: how far it has been seen to have read; that never goes back."""
+
+    shape: Shape
+    query: str
+    read: Read = (0,) * PARTITIONS
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Looker(threading.Thread):
+    """Reads a view after the other. A server that was killed may refuse; nothing else may fail."""
+
+    def __init__(self, soak: Soak) -> None:
+        super().__init__(daemon=True)
+        self.soak = soak
+        self.over = threading.Event()
+        self.looks = 0
+        self.wrong: list[str] = []
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                with self.soak.server.connect() as c:
+                    while not self.over.wait(0.05):
+                        for name, view in list(self.soak.views.items()):
+                            self.look(c, name, view)
+            except psycopg.OperationalError as e:
+                if not self.soak.away.is_set():
+                    self.wrong.append(f"a read failed: {e}")
+                self.over.wait(0.1)
+            except (psycopg.Error, Impossible) as e:
+                self.wrong.append(str(e))
+
+    def look(self, c: psycopg.Connection[Any], name: str, view: View) -> None:
+        """Errors: Impossible, psycopg.Error."""
+        with view.lock:
+            if self.soak.views.get(name) is not view:
+                return  # dropped or replaced by now
+            rows = c.execute(f"SELECT * FROM {name}".encode()).fetchall()
+            read = view.shape.check(rows)
+            if any(now < before for now, before in zip(read, view.read, strict=True)):
+                raise Impossible(f"{name}, {view.shape.name}: {read} after {view.read}")
+            view.read = read
+            self.looks += 1
+
+
+class Soak:
+    """Everything under test. ``away``: set while the server may be dead."""
+
+    def __init__(self, folder: Path, kafka: Kafka, seed: str) -> None:
+        self.draw = random.Random(seed)
+        self.kafka, self.folder = kafka, folder
+        self.away = threading.Event()
+        self.views: dict[str, View] = {}
+        self.done: Counter[str] = Counter()
+        self.made = 0
+        self.server = Server(folder / "server", log_level="info")
+        kafka.topic("soak", PARTITIONS, message_timestamp_before_max_ms="9223372036854775807")
+        with self.server.connect() as c:
+            for statement in SETUP.format(kafka.bootstrap).split(";\n"):
+                c.execute(statement.encode())
+        self.load, self.looker = Load(kafka.bootstrap), Looker(self)
+        self.load.start()
+        self.looker.start()
+
+    def actions(self) -> list[tuple[int, Callable[[], None]]]:
+        """Weights, and what is done."""
+        return [
+            (6, self.create), (4, self.drop), (4, self.restart), (4, self.ask), (2, self.kill_worker),
+            (1, self.kill_server), (3, self.interrupt),
+        ]  # fmt: skip
+
+    def step(self) -> None:
+        """One action, then some time for its consequences."""
+        weights, does = zip(*self.actions(), strict=True)
+        action = self.draw.choices(does, weights)[0]
+        action()
+        self.done[action.__name__] += 1
+        time.sleep(self.draw.random() * 3)
+        if self.looker.wrong:
+            raise AssertionError("\n".join(self.looker.wrong[:5]))
+
+    # Actions
+
+    def create(self) -> None:
+        if len(self.views) >= MOST_VIEWS:
+            return self.drop()
+        self.made += 1
+        name, shape = f"v{self.made}", self.draw.choice(SHAPES)
+        with self.server.connect() as c:
+            made = c.execute(f"CREATE MATERIALIZED VIEW {name} AS {shape.sql}".encode()).fetchall()
+        self.views[name] = View(shape, made[-1][1])
+        return None
+
+    def drop(self) -> None:
+        if not self.views:
+            return
+        name = self.draw.choice(list(self.views))
+        view = self.views[name]
+        with view.lock, self.server.connect() as c:
+            del self.views[name]
+            c.execute(f'TERMINATE QUERY "{view.query}"'.encode())
+            c.execute(f"DROP MATERIALIZED VIEW {name}".encode())
+
+    def restart(self) -> None:
+        if self.views:
+            with self.server.connect() as c:
+                c.execute(f'RESTART QUERY "{self.draw.choice(list(self.views.values())).query}"'.encode())
+
+    def ask(self) -> None:
+        """What somebody with psql does meanwhile."""
+        with self.server.connect() as c:
+            c.execute("SET statement_timeout = '60s'")
+            for text in (
+                "LIST QUERIES",
+                "LIST RELATIONS",
+                "SELECT count(*) FROM pg_class",
+                "SELECT id FROM events LIMIT 3",
+            ):
+                assert c.execute(text.encode()).fetchall()
+
+    def interrupt(self) -> None:
+        """A streaming SELECT that is cancelled in the middle."""
+        with self.server.connect() as c:
+            stopper = threading.Timer(self.draw.random() * 2, c.cancel_safe)
+            stopper.start()
+            with contextlib.suppress(psycopg.errors.QueryCanceled):
+                c.execute("SELECT id FROM events WHERE id < 0")
+            stopper.cancel()
+
+    def kill_worker(self) -> None:
+        with contextlib.suppress(StopIteration, psutil.NoSuchProcess):
+            worker_of(self.server).kill()
+
+    def kill_server(self) -> None:
+        self.away.set()
+        self.server.kill()
+        self.server = Server(self.folder / "server", log_level="info")
+        self.away.clear()
+
+    # Judgement
+
+    def end(self) -> None:
+        """All that was sent has arrived in every view, once."""
+        self.load.end()
+        for name, view in self.views.items():
+            within(180, lambda view=view: view.read == self.load.all or self.looker.wrong)  # type: ignore[misc]
+            assert view.read == self.load.all, (name, view.shape.name, self.looker.wrong[:3])
+        self.looker.over.set()
+        self.looker.join()
+        assert not self.looker.wrong, self.looker.wrong[:5]
+        while self.views:
+            self.drop()
+        with self.server.connect() as c:
+            assert c.execute("LIST QUERIES").fetchall() is not None
+        self.left_over()
+
+    def left_over(self) -> None:
+        """Nothing of a view that is gone stays: no table, no checkpoint."""
+
+        def nothing() -> bool:
+            folders = [p for p in (self.folder / "server/checkpoints").glob("**/*") if p.is_file()]
+            return not folders
+
+        within(60, nothing)
+
+    def close(self) -> None:
+        self.load.over.set()
+        self.looker.over.set()
+        self.server.stop()
+
+    def memory(self) -> dict[str, int]:
+        """Resident megabytes of the server and of all its workers."""
+        root = psutil.Process(self.server.process.pid)
+        workers = [p for p in root.children(recursive=True) if p.name() == "java"]
+        return {"server": root.memory_info().rss >> 20, "workers": sum(p.memory_info().rss for p in workers) >> 20}
