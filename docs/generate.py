@@ -221,7 +221,7 @@ def _calls_shown() -> dict[str, list[tuple[str, str]]]:
     """Executed examples by the function that they call first."""
     out: dict[str, list[tuple[str, str]]] = {}
     spelled = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON", "TRIM_LEADING": "TRIM(LEADING",
-               "TRIM_TRAILING": "TRIM(TRAILING"}  # fmt: skip
+               "TRIM_TRAILING": "TRIM(TRAILING", "JSON_QUERY_ARRAY": "RETURNING ARRAY"}  # fmt: skip
     for case in cases(DOCS.parent / "tests/stream/functions/functions.test"):
         for line in case.expected.split("\n"):
             call, _, value = line.partition("  =>  ")

@@ -232,6 +232,9 @@ _JSONS = [
           type="VARCHAR", first=2, call="json"),
     *_row("JSON_QUERY", f"if({_JSON_NESTED} and left({_JSON_KIND}, 5) in ('OBJEC', 'ARRAY'), {_JSON}, null)",
           type="VARCHAR", first=2, call="json"),
+    *_row("JSON_QUERY_ARRAY",
+          f"from_json(if({_JSON_NESTED} and left({_JSON_KIND}, 5) = 'ARRAY', {_JSON}, null), 'array<string>')",
+          type="ARRAY<VARCHAR>", first=2, call="json"),
     *_row("JSON_EXISTS", "(try_variant_get(try_parse_json({0}), {1}, 'variant') is not null)", type="BOOLEAN", first=2,
           call="json"),
 ]  # fmt: skip

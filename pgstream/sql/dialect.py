@@ -387,7 +387,10 @@ class DeltaStreamParser(Parser):
     def _json_path(self, name: str) -> exp.Expr:
         """JSON_VALUE, JSON_QUERY and JSON_EXISTS; of their clauses RETURNING, and those that say the default."""
         args = self._parse_csv(self._parse_disjunction)
-        to = self._type_text() if name == "JSON_VALUE" and self._match_text_seq("RETURNING") else None
+        word = self._curr
+        to = self._type_text() if name != "JSON_EXISTS" and self._match_text_seq("RETURNING") else None
+        if name == "JSON_QUERY" and to is not None:
+            name, to = self._json_query_as(to.sql(), word.start), None
         default = "FALSE" if name == "JSON_EXISTS" else "NULL"
         self._match_text_seq(default, "ON", "EMPTY")
         self._match_text_seq(default, "ON", "ERROR")
@@ -396,6 +399,15 @@ class DeltaStreamParser(Parser):
             raise NotYet(what=f"{word} … in {name}", at=self._curr.start)
         call = self._call(name, *args)
         return exp.TryCast(this=call, to=to) if to is not None else call
+
+    def _json_query_as(self, text: str, start: int) -> str:
+        """The function that JSON_QUERY … RETURNING this type is: Flink's two types."""
+        of = text.replace(" ", "").upper()
+        if of in ("VARCHAR", "STRING"):
+            return "JSON_QUERY"
+        if of in ("ARRAY<VARCHAR>", "ARRAY<STRING>"):
+            return "JSON_QUERY_ARRAY"
+        raise NotYet(what=f"JSON_QUERY … RETURNING {text}", at=start, hint="It returns VARCHAR or ARRAY<VARCHAR>.")
 
     def _json_object(self) -> exp.Expr:
         """``JSON_OBJECT([KEY] key VALUE value, … [NULL | ABSENT ON NULL])``; its first argument says which."""

@@ -94,7 +94,7 @@ def test_every_function_is_called() -> None:
     text = "\n".join(c.input.upper() for c in cases(Path(__file__).parent / "functions.test"))
     random = {"RAND", "RAND_INTEGER", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP", "LOCALTIMESTAMP",
               "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME"}  # fmt: skip
-    words = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON"}
+    words = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON", "JSON_QUERY_ARRAY": "RETURNING ARRAY"}
     spelled = {name: words.get(name, name.replace("TRIM_", "TRIM(")) for name in FUNCTIONS}
     assert [n for n, s in spelled.items() if n not in random and s not in text] == []
 
