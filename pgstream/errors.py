@@ -535,6 +535,15 @@ class TooDeep(
     """A query or a type holds more levels than can be read: PostgreSQL's statement_too_complex."""
 
 
+class PatternTooLarge(
+    PgStreamError,
+    sqlstate="54001",
+    message="the pattern has {size} variables with its repetitions written out, the most is {most}",
+    hint="Count in a condition instead: B AS COUNT(B.*) <= 20000.",
+):
+    """The pattern of a MATCH_RECOGNIZE."""
+
+
 # Class 53 — Insufficient Resources
 
 

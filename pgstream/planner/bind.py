@@ -22,6 +22,7 @@ from pgstream.errors import (
     DuplicateColumn,
     InvalidStatement,
     MissingFrom,
+    NotSupported,
     UndefinedColumn,
 )
 from pgstream.names import quote_spark
@@ -55,7 +56,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One relation of a FROM. ``path`` is its full name when it has no alias, so that ``schema.name.column`` works."""
+    """One relation of a FROM. ``path`` is its full name when it has no alias, so that ``schema.name.column`` works.
+    ``matched``: its rows are matches, which DeltaStream has no ``*`` of.
+    """
 
     alias: str
     columns: tuple[Column, ...]
@@ -64,6 +67,7 @@ class Item:
     store: StoreType | None = None
     window: WindowCall | None = None
     at: int | None = None
+    matched: bool = False
 
     def answers(self, qualifier: tuple[str, ...]) -> bool:
         if len(qualifier) == 1:
@@ -129,8 +133,12 @@ class Scope:
         return any(c.name == name for c in self.columns)
 
     def star(self, node: exp.Expr) -> Iterator[Column]:
-        """The columns of ``*`` or ``alias.*``."""
+        """The columns of ``*`` or ``alias.*``. Error: NotSupported over MATCH_RECOGNIZE."""
         qualifier = _qualifier(node) if isinstance(node, exp.Column) else ()
+        matched = [i for i in self.items if i.matched and (not qualifier or i.answers(qualifier))]
+        if matched:
+            listed = ", ".join(c.name for c in matched[0].columns)
+            raise NotSupported(what="* over MATCH_RECOGNIZE", at=at(node), hint=f"Its columns are {listed}.")
         yield from self._known(qualifier, node)
 
     def _known(self, qualifier: tuple[str, ...], node: exp.Expr) -> Sequence[Column]:

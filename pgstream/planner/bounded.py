@@ -42,7 +42,8 @@ class Bounded:
 
     def holds(self, tree: exp.Expr, env: Env) -> bool:
         """Whether a relation or query reads bounded relations alone. Error: UndefinedRelation."""
-        if any(q.meta.get("window") is not None for q in tree.find_all(exp.Subquery)):
+        windows = any(q.meta.get("window") is not None for q in tree.find_all(exp.Subquery))
+        if windows or tree.find(exp.MatchRecognize) is not None:
             return False
         for table in tree.find_all(exp.Table):
             if table.meta.get("window") is not None or given(table) or not isinstance(table.this, exp.Identifier):
@@ -61,7 +62,9 @@ class Bounded:
 
     def is_view(self, node: exp.Expr, env: Env) -> bool:
         """Whether a relation of a FROM is a materialized view itself."""
-        if not isinstance(node, exp.Table) or (len(node.parts) == 1 and fold(node.this) in env):
+        if not isinstance(node, exp.Table) or node.args.get("match") is not None:
+            return False
+        if len(node.parts) == 1 and fold(node.this) in env:
             return False
         return self.relations.is_view(node)
 

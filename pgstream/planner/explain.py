@@ -83,6 +83,8 @@ def _describe(node: plan.Node) -> list[str]:
                     *(f"partition {e.sql}" for e in node.partition)]  # fmt: skip
         case plan.Over():
             return [f"Over {_frame(node)}", *(f"partition {e.sql}" for e in node.partition), *map(_call, node.calls)]
+        case plan.Recognize():
+            return _recognize(node)
         case plan.Union():
             return ["UnionAll"]
 
@@ -119,12 +121,51 @@ def _keeps(node: plan.Node) -> str:
         case plan.Over():
             frame = "" if node.rows is None and node.range_ms is None else " and the rows of its frame"
             return f"rows until the watermark reaches them{frame}"
+        case plan.Recognize():
+            within = "" if node.within_ms is None else f", for {node.within_ms} ms"
+            return f"rows until the watermark reaches them, and those that a match may still have{within}"
         case plan.IntervalJoin():
             return f"rows of both sides for {node.within_ms} ms"
         case plan.TemporalJoin():
             return "versions of the right rows from the watermark on, left rows until it reaches them"
         case _:
             return ""
+
+
+def _recognize(node: plan.Recognize) -> list[str]:
+    within = "" if node.within_ms is None else f" within {node.within_ms} ms"
+    order = "".join(f", {_order(o)}" for o in node.order)
+    skip = f"skip {node.skip}{' ' * bool(node.to)}{node.to}"
+    return [
+        f"Recognize {_pattern(node.pattern)}{within} in event time{order}, {skip}",
+        *(f"partition {e.sql}" for e in node.partition),
+        *(f"{r.name} := {_read(r)}" for r in node.reads),
+        *(f"define {e.name} as {e.sql}" for e in node.define),
+        *map(_expr, node.measures),
+    ]
+
+
+def _pattern(pattern: plan.Pattern) -> str:
+    """A row pattern as it is written, with all parentheses."""
+    match pattern:
+        case plan.Row():
+            return pattern.name
+        case plan.Sequence():
+            return f"({' '.join(map(_pattern, pattern.parts))})"
+        case plan.Choice():
+            return f"({' | '.join(map(_pattern, pattern.parts))})"
+        case plan.Repeat():
+            bounds = f"{pattern.least},{'' if pattern.most is None else pattern.most}"
+            return f"{_pattern(pattern.part)}{{{bounds}}}{'?' * pattern.reluctant}"
+
+
+def _read(r: plan.Read) -> str:
+    rows = f" of {r.variable}" if r.variable else ""
+    if r.call is not None:
+        return _call(r.call).split(" := ", 1)[1] + rows
+    place = ("last" if r.last else "first") + (f" but {r.offset}" if r.offset else "")
+    shift = f", {abs(r.shift)} rows {'on' if r.shift > 0 else 'back'}" if r.shift else ""
+    return f"{r.value} {place}{rows}{shift}"
 
 
 def _until(node: plan.Aggregate | plan.ChangeAggregate) -> str:

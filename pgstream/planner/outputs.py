@@ -43,7 +43,7 @@ def select_list(tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Outp
                 out.append(Output(column.name, typed, at(node), True))
             continue
         inner = node.this if isinstance(node, exp.Alias) else node
-        name = fold(node.args["alias"]) if isinstance(node, exp.Alias) else _name(inner, len(out) + 1)
+        name = fold(node.args["alias"]) if isinstance(node, exp.Alias) else column_name(inner, len(out) + 1)
         plain = isinstance(node, (exp.Alias, exp.Column, exp.Dot))
         out.append(Output(name, compiler.compile(inner), at(node), plain))
     return out
@@ -125,7 +125,7 @@ def _key(step: Step, columns: tuple[Column, ...], outputs: list[Output]) -> tupl
     return tuple(found.values()), missing
 
 
-def _name(node: exp.Expr, number: int) -> str:
+def column_name(node: exp.Expr, number: int) -> str:
     """The name of an unnamed output, as PostgreSQL makes it; ``columnN`` where PostgreSQL says ``?column?``."""
     node = node.unnest()
     if isinstance(node, exp.Column):
@@ -133,13 +133,13 @@ def _name(node: exp.Expr, number: int) -> str:
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         return fold(node.expression)
     if isinstance(node, exp.Bracket):
-        return _name(node.this, number)
+        return column_name(node.this, number)
     if isinstance(node, exp.Filter):
-        return _name(node.this, number)
+        return column_name(node.this, number)
     if isinstance(node, exp.Anonymous):
         return str(node.name).lower()
     if isinstance(node, (exp.Cast, exp.TryCast)):
-        inner = _name(node.this, number)
+        inner = column_name(node.this, number)
         return inner if inner != f"column{number}" else str(node.args["to"].this).split("(")[0].split("<")[0].lower()
     if isinstance(node, exp.Case):
         return "case"

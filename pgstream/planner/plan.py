@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 6
+VERSION = 7
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -371,6 +371,80 @@ class Over(msgspec.Struct, frozen=True, omit_defaults=True, tag="over"):
     versions: bool = False
 
 
+class Row(msgspec.Struct, frozen=True, omit_defaults=True, tag="row"):
+    """A row pattern: one row, mapped to variable ``name``."""
+
+    name: str
+
+
+class Sequence(msgspec.Struct, frozen=True, omit_defaults=True, tag="sequence"):
+    """Row patterns one after the other."""
+
+    parts: list[Pattern]
+
+
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True, tag="choice"):
+    """One of several row patterns, the first preferred."""
+
+    parts: list[Pattern]
+
+
+class Repeat(msgspec.Struct, frozen=True, omit_defaults=True, tag="repeat"):
+    """A row pattern from ``least`` to ``most`` times (None: without end), rather more often than less, or ``reluctant``
+    the other way round.
+    """
+
+    part: Pattern
+    least: int
+    most: int | None = None
+    reluctant: bool = False
+
+
+Pattern = Row | Sequence | Choice | Repeat
+
+
+class Read(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What conditions and measures read of a match, as column ``name`` of theirs; of the rows mapped to ``variable``,
+    of all where it is empty.
+
+    Either ``value`` (Spark SQL over the input) of the first or the ``last`` of those rows, ``offset`` of them further
+    in, and from there ``shift`` rows on in the partition; or aggregate ``call`` of them. NULL where there is no row.
+    """
+
+    name: str
+    variable: str = ""
+    value: str = ""
+    last: bool = True
+    offset: int = 0
+    shift: int = 0
+    call: Call | None = None
+    at: int | None = None
+
+
+class Recognize(msgspec.Struct, frozen=True, omit_defaults=True, tag="recognize"):
+    """MATCH_RECOGNIZE: a row a match of ``pattern`` in the rows of a partition, in the order of their event times, then
+    of ``order``, then of arrival.
+
+    ``define``: variables and their conditions over the ``reads``, in which the row that may be mapped to the variable
+    counts already; a variable without one takes every row. ``skip``: where the next match may begin, one of ``past last
+    row``, ``to next row``, ``to first`` and ``to last``, these of the rows of variable ``to``. ``within_ms``: between
+    the first and the last row. Output: columns of ``partition``, then ``measures``, over the reads too; ``__time`` that
+    of the last row. Mode: append; a match may come after the watermark has passed its time. State: rows until the
+    watermark reaches them, and those that may be of a match yet.
+    """
+
+    input: Node
+    partition: list[Expr]
+    order: list[Order]
+    pattern: Pattern
+    define: list[Expr]
+    reads: list[Read]
+    measures: list[Expr]
+    skip: str
+    to: str = ""
+    within_ms: int | None = None
+
+
 class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
     """UNION ALL by position; the first input's names. All inputs are append."""
 
@@ -394,6 +468,7 @@ Node = (
     | Unnest
     | Rank
     | Over
+    | Recognize
     | Union
 )
 
@@ -529,7 +604,7 @@ def mode(node: Node) -> str:
             return "append" if node.until is not None else "retract"
         case Over():
             return "upsert" if node.versions else "append"
-        case IntervalJoin() | TemporalJoin() | Windows() | Union():
+        case IntervalJoin() | TemporalJoin() | Windows() | Recognize() | Union():
             return "append"
         case _:
             return mode(node.input)

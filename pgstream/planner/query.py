@@ -30,6 +30,7 @@ from pgstream.planner.lookups import Lookups
 from pgstream.planner.outputs import Output, hides_window, only, project, select_list
 from pgstream.planner.over import Overs
 from pgstream.planner.ranks import Numbering, bounded
+from pgstream.planner.recognize import recognized
 from pgstream.planner.relations import Relations, given, opened, windowed
 from pgstream.planner.set_operations import combined
 from pgstream.planner.steps import Step, wanting
@@ -258,15 +259,16 @@ class Planner:
         return None
 
     def _relation(self, node: exp.Expr, env: Env, last: bool = False) -> tuple[Step, Scope]:
-        alias = node.args.get("alias")
+        alias, match = node.args.get("alias"), node.args.get("match")
         names = tuple(fold(c) for c in alias.args.get("columns") or []) if alias is not None else ()
-        step, scope = self._unnamed(node, fold(alias.this) if alias is not None else "", env, last)
-        return step, renamed(scope, names, at(alias)) if names else scope
+        step, scope = self._unnamed(node, fold(alias.this) if alias is not None else "", env, last and match is None)
+        scope = renamed(scope, names, at(alias)) if names else scope
+        return (step, scope) if match is None else recognized(*opened(step, scope), match)
 
     def _unnamed(self, node: exp.Expr, name: str, env: Env, last: bool) -> tuple[Step, Scope]:
         """A relation whose columns have their own names."""
         if isinstance(node, exp.Subquery):
-            only(node, "this", "alias", "with_")
+            only(node, "this", "alias", "with_", "match")
             window = node.meta.get("window")
             step = self.query(node.this, self._ctes(node, env), last=last and window is None)
             scope = Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
@@ -275,7 +277,7 @@ class Planner:
             raise NotYet(what=node.key.upper(), at=at(node))
         if not isinstance(node.this, exp.Identifier):
             raise NotYet(what="a table function", at=at(node))
-        only(node, "this", "db", "catalog", "alias", "hints")
+        only(node, "this", "db", "catalog", "alias", "hints", "match")
         parts = node.parts
         cte = env.get(fold(parts[0])) if len(parts) == 1 and isinstance(parts[0], exp.Identifier) else None
         return self._cte(node, cte, name, last) if cte is not None else self.relations.named(node, name)

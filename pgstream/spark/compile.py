@@ -34,6 +34,7 @@ from pgstream.planner.plan import (
     Plan,
     Project,
     Rank,
+    Recognize,
     Source,
     TemporalJoin,
     Union,
@@ -114,7 +115,9 @@ class Compiler:
             case _:
                 return self.operator(node)
 
-    def operator(self, node: Normalize | ChangeAggregate | Rank | Over | ChangelogJoin | TemporalJoin) -> Step:
+    def operator(
+        self, node: Normalize | ChangeAggregate | Rank | Over | Recognize | ChangelogJoin | TemporalJoin
+    ) -> Step:
         """A step of the kernel's."""
         match node:
             case Normalize():
@@ -125,6 +128,8 @@ class Compiler:
                 return self.operators.rank(node, self.node(node.input))
             case Over():
                 return self.operators.over(node, self.node(node.input))
+            case Recognize():
+                return self.operators.recognize(node, self.node(node.input))
             case ChangelogJoin():
                 return self.operators.changelog_join(node, self.node(node.left), self.node(node.right))
             case TemporalJoin():
@@ -228,7 +233,8 @@ class Compiler:
         by = [fn.expr(k.sql).alias(f"__{mark}key_{i}") for i, k in enumerate(keys)]
         time = just_after() if step.stateful else fn.col("__time")
         times = [time.alias(f"__{mark}time"), *([plain_time().alias(f"__{mark}exact")] if exact else [])]
-        return attempt(lambda: step.df.select(*names, *by, *times), step.df, keys)
+        rows = self.operators.on_time(step, step.df) if step.held else step.df
+        return attempt(lambda: rows.select(*names, *by, *times), rows, keys)
 
     def branch(self, step: Step, number: int, of: int, retract: bool) -> DataFrame:
         """An input of a union; ``__partition`` stays the name of the task that read it, now within all inputs."""
@@ -244,7 +250,7 @@ class Compiler:
         df = rows[0]
         for other in rows[1:]:
             df = attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
-        return Step(df, "retract" if retract else "append", stateful=any(s.stateful for s in steps))
+        return Step(df, "retract" if retract else "append", any(s.stateful for s in steps), any(s.held for s in steps))
 
 
 def _is_updating(node: Node) -> bool:

@@ -45,11 +45,14 @@ _CONDITIONS: dict[str, str] = {
     "INVALID_FORMAT": "22023",
     "INVALID_PARAMETER_VALUE": "22023",
 }
-# What planner/checked.py has an expression raise: SQLSTATE, then the message.
+# What planner/checked.py has an expression raise, and operators of the kernel: SQLSTATE, then the message.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5}|$)", re.S)
 _RAISED_HINTS = {
     "22P02": "TRY_CAST gives NULL instead. After a change of the data or the statement: RESTART QUERY.",
     "22012": "NULLIF(divisor, 0) gives NULL instead.",
+    "2202K": "AFTER MATCH SKIP TO NEXT ROW leads on from every match.",
+    "2202L": "AFTER MATCH SKIP TO NEXT ROW leads on from every match.",
+    "54001": "Give the pattern fewer repetitions inside repetitions, or WITHIN.",
 }
 
 

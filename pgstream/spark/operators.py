@@ -1,7 +1,8 @@
 """The kernel's operators as steps of a DataFrame: what each is told, and which columns go in and come out.
 
 Owns: the configuration of ``Emptied``, ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``, ``TemporalJoin``,
-``Rank``, ``Over`` (``kernel``). Must not know: how their inputs are compiled. Start reading at ``Operators.operate``.
+``Rank``, ``Over``, ``Recognize`` (``kernel``). Must not know: how their inputs are compiled. Start reading at
+``Operators.operate``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
@@ -25,6 +27,8 @@ from pgstream.planner.plan import (
     Normalize,
     Over,
     Rank,
+    Read,
+    Recognize,
     TemporalJoin,
     Window,
 )
@@ -52,14 +56,16 @@ class Operators:
     def on_time(
         self, step: Step, df: DataFrame, every: int = 0, until: str = "", window: Window | None = None
     ) -> DataFrame:
-        """The rows that are not late; what comes out of operators with state has waited for this watermark already.
+        """The rows that are not late; what comes out of operators with state has waited for this watermark already,
+        and only for that, unless it was ``held``.
 
         ``until``: the column of the end of the one window that a row is of, ``every``: how far apart those begin.
         """
-        if step.stateful:
+        if step.stateful and not step.held:
             return df
         span, cumulates = (window.size_ms, window.kind == "cumulate") if window is not None else (0, False)
-        return DataFrame(self.kernel.Kernel.onTime(df._jdf, until, span, every, cumulates, self.late), self.spark)
+        kept = self.kernel.Kernel.onTime(df._jdf, until, span, every, cumulates, step.held, self.late)
+        return DataFrame(kept, self.spark)
 
     def windows(self, step: Step, window: Window) -> DataFrame:
         """The rows with their windows, but those that are late for all of them."""
@@ -130,6 +136,36 @@ class Operators:
         hidden = [c for c in ("__time", "__partition", "__offset") if c == "__time" or c in step.hidden]
         out = timed(made.select(*_columns(step.visible), *_values(node.calls), *hidden))
         return Step(out, "upsert" if node.versions else "append", stateful=True)
+
+    def recognize(self, node: Recognize, step: Step) -> Step:
+        df, conditions, told = self.recognizing(node, step)
+        made = DataFrame(self.kernel.Recognize.apply(self.on_time(step, df)._jdf, conditions, told), self.spark)
+        columns = [Expr(e.name, quote_spark(e.name)) for e in node.partition] + node.measures
+        out = attempt(lambda: made.select(*map(named, columns), "__time"), made, node.measures)
+        return Step(timed(out), stateful=True, held=True)
+
+    def recognizing(self, node: Recognize, step: Step) -> tuple[DataFrame, Any, str]:
+        """The rows as the kernel is given them, the conditions over what is read of a match, and what it is told."""
+        texts = [a for r in node.reads for a in ([r.value] if r.call is None else _arguments(r.call))]
+        names = {t: f"__v{i}" for i, t in enumerate(dict.fromkeys(texts))}
+        values = [Expr(names[t], t, _place(node, t)) for t in names]
+        order = [Expr(f"__order_{i}", o.sql, o.at) for i, o in enumerate(node.order)]
+        hidden = [c for c in step.hidden if c in ("__time", "__partition", "__offset")]
+        parts = [*node.partition, *values, *order]
+        df = attempt(lambda: step.df.select(*map(named, parts), *hidden), step.df, parts)
+        told = json.dumps({
+            "mode": self.mode, "ttl_ms": self.ttl_ms, "within_ms": node.within_ms, "skip": node.skip, "to": node.to,
+            "key": [e.name for e in node.partition], "pattern": msgspec.to_builtins(node.pattern),
+            "reads": [_read(r, names) for r in node.reads],
+            "tells": [r.name for r in node.reads if any(quote_spark(r.name) in m.sql for m in node.measures)],
+            "order": [{"column": e.name, "descending": o.descending, "nulls_first": o.nulls_first}
+                      for e, o in zip(order, node.order, strict=True)],
+        })  # fmt: skip
+        reads = DataFrame(self.kernel.Recognize.shape(df._jdf, told), self.spark)
+        # A condition that is no condition is refused here, at its place.
+        attempt(lambda: reads.select(*(fn.expr(f"({e.sql}) AND true") for e in node.define)), reads,
+                [Expr(e.name, f"({e.sql}) AND true", e.at) for e in node.define])  # fmt: skip
+        return df, reads.select(*map(named, node.define))._jdf, told
 
     def beside(self, step: Step, more: Sequence[Expr]) -> DataFrame:
         """The rows with more columns."""
@@ -241,6 +277,24 @@ def _calls(calls: Sequence[Call]) -> tuple[list[Expr], list[dict[str, Any]]]:
         for c, list_ in zip(calls, arguments, strict=True)
     ]  # fmt: skip
     return [a for list_ in arguments for a in list_], told
+
+
+def _arguments(call: Call) -> list[str]:
+    return [where(a, call.where) for a in call.arguments]
+
+
+def _read(r: Read, names: dict[str, str]) -> dict[str, Any]:
+    """A read as the kernel is told it; ``names``: of the columns that hold values."""
+    told = {"name": r.name, "variable": r.variable}
+    if r.call is None:
+        return told | {"at": names[r.value], "last": r.last, "offset": r.offset, "shift": r.shift}
+    (call,) = _calls([r.call])[1]
+    return told | {"call": call | {"arguments": [names[a] for a in _arguments(r.call)]}}
+
+
+def _place(node: Recognize, text: str) -> int | None:
+    """Where a value that is read stands in the statement."""
+    return next((r.at for r in node.reads if r.value == text or (r.call and text in _arguments(r.call))), None)
 
 
 def _values(calls: Sequence[Call]) -> list[Any]:

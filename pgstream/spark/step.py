@@ -33,11 +33,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step's output: its rows, their mode (append, upsert, retract), whether they are out of operators with state."""
+    """A step's output: its rows, their mode (append, upsert, retract), whether they are out of operators with state,
+    and ``held`` there for longer than the watermark asks: then they may be late for what stands above.
+    """
 
     df: DataFrame
     mode: str = "append"
     stateful: bool = False
+    held: bool = False
 
     @property
     def upsert(self) -> bool:
@@ -52,7 +55,7 @@ class Step:
         return [c for c in self.df.columns if c in HIDDEN]
 
     def over(self, df: DataFrame) -> Step:
-        return Step(df, self.mode, self.stateful)
+        return Step(df, self.mode, self.stateful, self.held)
 
 
 def attempt(build: Callable[[], DataFrame], over: DataFrame | None, parts: Sequence[Expr]) -> DataFrame:

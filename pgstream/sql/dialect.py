@@ -7,6 +7,9 @@ quotes both quote), and what DeltaStream's SELECT adds or forbids:
 - ``TUMBLE(relation or (query), SIZE n unit)``, ``HOP`` and ``CUMULATE(…, ADVANCE BY n unit)``, ``SESSION(…, GAP n
   unit)``: ``meta["window"]``;
 - ``JOIN relation WITHIN n unit ON …``: ``meta["within"]`` of the table's node;
+- ``relation MATCH_RECOGNIZE (…) [AS alias]``: an ``exp.MatchRecognize`` (``recognize.read``) as the relation's
+  ``match``, with the alias that stands after it; ``FINAL f(…)`` and ``RUNNING f(…)`` in it: the word in
+  ``meta["told"]`` of the call;
 - ``a->b`` is ``exp.Dot``; every function is ``exp.Anonymous`` by its written name, so that the planner's own table
   decides what exists; types are text (``exp.Var``) that ``types.parse`` reads;
 - where sqlglot is lenient (empty list items, CASE without THEN, BETWEEN without AND) this is strict.
@@ -29,7 +32,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import SQLGLOTC_INSTALLED
 
 from pgstream.errors import ConfigurationError, NotYet, SyntaxFault, TooDeep
-from pgstream.sql import properties
+from pgstream.sql import properties, recognize
 from pgstream.sql.faults import fault
 from pgstream.sql.sniff import unclosed
 
@@ -150,7 +153,7 @@ class DeltaStreamParser(Parser):
         token: Parser.QUERY_MODIFIER_PARSERS[token]
         for token in (TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.ORDER_BY,
                       TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH)
-    } | {TokenType.MATCH_RECOGNIZE: lambda self: self._match_recognize()}  # fmt: skip
+    }  # fmt: skip
     QUERY_MODIFIER_TOKENS: ClassVar = set(QUERY_MODIFIER_PARSERS)
     RANGE_PARSERS: ClassVar = {token: Parser.RANGE_PARSERS[token] for token in (TokenType.IN, TokenType.LIKE)} | {
         TokenType.BETWEEN: lambda self, this: self._parse_between(this),
@@ -160,6 +163,8 @@ class DeltaStreamParser(Parser):
     ID_VAR_TOKENS: ClassVar = {TokenType.VAR, *UNRESERVED}
     TABLE_ALIAS_TOKENS: ClassVar = {TokenType.VAR}
     ALIAS_TOKENS: ClassVar = {TokenType.VAR}
+
+    _recognizing = False  # inside MATCH_RECOGNIZE (…)
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         """Remember only where: the words are PostgreSQL's, made by ``parse``."""
@@ -213,11 +218,24 @@ class DeltaStreamParser(Parser):
         table = super()._parse_table(*args, **kw)
         if table is None:
             self.raise_error("a relation")
-        elif self._curr.token_type is WITHIN:
+            return None
+        if self._curr.token_type is TokenType.MATCH_RECOGNIZE:
+            self._match_recognize(table)
+        if self._curr.token_type is WITHIN:
             at = self._curr.start
             self._advance()
             table.meta["within"] = (self._duration(), at)
         return table
+
+    def _match_recognize(self, table: exp.Expr) -> None:
+        self._advance()
+        outer, self._recognizing = self._recognizing, True
+        match = recognize.read(self)
+        self._recognizing = outer
+        match.set("alias", self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS))
+        table.set("match", match)
+        if isinstance(table, exp.Table) and not table.args.get("hints"):
+            table.set("hints", self._parse_table_hints())
 
     def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
         # ORDINALITY is a word like any other elsewhere, and its column is the alias's last, as in PostgreSQL.
@@ -314,15 +332,20 @@ class DeltaStreamParser(Parser):
         self._advance()
         return int(number.text) * size
 
-    def _match_recognize(self) -> tuple[str, exp.Expr | None]:
-        raise NotYet(what="MATCH_RECOGNIZE", at=self._curr.start)
-
     # Expressions
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
         token = self._curr
         if token.token_type is TokenType.INTERVAL:
             return self._interval()
+        if self._recognizing and token.text.upper() in ("FINAL", "RUNNING") and self._next.token_type is TokenType.VAR:
+            self._advance()
+            value = self._parse_function()
+            if value is None:
+                self.raise_error("a function")
+            else:
+                value.meta["told"] = token
+            return value
         if (
             token.token_type is TokenType.VAR
             and self._next.token_type is TokenType.STRING

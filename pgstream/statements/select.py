@@ -33,7 +33,8 @@ class SelectStream(Statement):
 
     Stream rows to the client until LIMIT, cancel, or the client goes away. It begins with new records unless
     'starting.position' = 'earliest'. A window's row comes when the window is final; a plain GROUP BY sends a row at
-    every change. Values for $1, $2 … may be bound to it in the extended protocol.
+    every change. A relation with MATCH_RECOGNIZE ( … ) behind it gives the matches of a pattern of its rows. Values for
+    $1, $2 … may be bound to it in the extended protocol.
     """
 
     words: ClassVar = ("SELECT",)

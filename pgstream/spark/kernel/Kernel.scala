@@ -33,13 +33,16 @@ object Kernel {
   /** The rows of a source, its event time told to Spark. */
   def eventTime(df: DataFrame, lateness: String): DataFrame = EventTime(df, lateness)
 
-  /** The rows that are not late. `until` names the column of the end of a row's window, or is empty. */
-  def onTime(df: DataFrame, until: String, spanMs: Long, everyMs: Long, cumulates: Boolean, late: LongAccumulator): DataFrame = {
+  /**
+   * The rows that are not late. `until` names the column of the end of a row's window, or is empty; `held`: they come out
+   * of an operator that may have kept them for longer than the watermark asks.
+   */
+  def onTime(df: DataFrame, until: String, spanMs: Long, everyMs: Long, cumulates: Boolean, held: Boolean, late: LongAccumulator): DataFrame = {
     val d = df.asInstanceOf[ClassicDataset[_]]
     val out = d.queryExecution.analyzed.output
     def at(name: String): Attribute = out.find(_.name == name).get
     val end = at(if (until.isEmpty) Changes.Time else until)
-    val kept = OnTime(at(Changes.Time), end, spanMs * 1000, everyMs * 1000, cumulates, late)
+    val kept = OnTime(at(Changes.Time), end, spanMs * 1000, everyMs * 1000, cumulates, held, late)
     ClassicDataset.ofRows(d.sparkSession, Filter(kept, d.logicalPlan))
   }
 

@@ -14,11 +14,14 @@ import org.apache.spark.util.LongAccumulator
 /** What the event time has passed before a batch began: rows for that come too late, in every operator alike. */
 object Passed {
   private val Key = "pgstream.passed"
+  private val Before = "pgstream.passed.before"
 
   /** On the query's thread, before a batch runs. */
   def tell(execution: QueryExecution): Unit = execution match {
     case e: IncrementalExecution =>
       e.sparkSession.sparkContext.setLocalProperty(Key, e.offsetSeqMetadata.batchWatermarkMs.toString)
+      val before = e.prevOffsetSeqMetadata.map(_.batchWatermarkMs).getOrElse(0L)
+      e.sparkSession.sparkContext.setLocalProperty(Before, before.toString)
     case _ => ()
   }
 
@@ -29,9 +32,12 @@ object Passed {
     case _ => ()
   }
 
-  /** In a task: in microseconds; nothing has passed before the first record. */
-  def micros: Long = {
-    val told = Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Key))).map(_.toLong).getOrElse(0L)
+  /**
+   * In a task: in microseconds; nothing has passed before the first record. `held`: of rows that come out of an operator,
+   * which has seen what passed in this batch; those before them came out in the batch before.
+   */
+  def micros(held: Boolean): Long = {
+    val told = Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(if (held) Before else Key))).map(_.toLong).getOrElse(0L)
     if (told <= 0) Long.MinValue else told * 1000
   }
 }
@@ -41,11 +47,11 @@ object Passed {
  * some window it falls into has been told without is counted in `late`, once, however many windows there are.
  *
  * `span`: how long windows are, microseconds; `every`: how far apart they begin, 0 where they are a row's own (a session's
- * first, or a point in time).
+ * first, or a point in time). `held`: see `Passed.micros`.
  */
-case class OnTime(time: Expression, until: Expression, span: Long, every: Long, cumulates: Boolean, late: LongAccumulator)
+case class OnTime(time: Expression, until: Expression, span: Long, every: Long, cumulates: Boolean, held: Boolean, late: LongAccumulator)
     extends BinaryExpression {
-  @transient private lazy val passed = Passed.micros
+  @transient private lazy val passed = Passed.micros(held)
   override def left: Expression = time
   override def right: Expression = until
   // It counts: it must neither move nor be asked twice.

@@ -59,6 +59,14 @@ class Relation:
         )  # fmt: skip
 
 
+def snapshot(relations: Sequence[Relation]) -> Snapshot:
+    """A catalogue of these relations, in one store."""
+    return Snapshot(
+        stores={"k": StoreRecord("k", "k", "KAFKA", {}, "o")},
+        relations={("main", "public", r.name): r.record for r in relations},
+    )
+
+
 class Feed:
     """Relations whose batches Spark reads side by side."""
 
@@ -90,11 +98,8 @@ class Feed:
 
     def run(self, sql: str, want: str = "view", ttl_ms: int | None = None) -> tuple[list[Row], list[Row]]:
         """Plan and run a select: the rows that a view would hold at the end, and every row that was ever added."""
-        snapshot = Snapshot(
-            stores={"k": StoreRecord("k", "k", "KAFKA", {}, "o")},
-            relations={("main", "public", n): r.record for n, r in self.relations.items()},
-        )
-        planned = plan_select(Cursor(sql).select(), snapshot, "main", "public", want, expires=ttl_ms is not None)
+        catalogue = snapshot(list(self.relations.values()))
+        planned = plan_select(Cursor(sql).select(), catalogue, "main", "public", want, expires=ttl_ms is not None)
         # As the worker does it: with a time to live there would always be one more empty batch.
         self.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(ttl_ms is None).lower())
         compiler = Compiler(self.spark, self.read)

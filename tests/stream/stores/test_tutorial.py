@@ -12,7 +12,7 @@ from tests.postgres import PASSWORD, USER, Postgres
 from tests.server import Kafka, Server, within
 
 DOCS = Path(__file__).parents[3] / "docs" / "tutorials"
-_BLOCK = re.compile(r"^```sql (\w+)\n(.*?)^```\n(?:```\n(.*?)^```\n)?", re.M | re.S)
+BLOCK = re.compile(r"^```sql (\w+)\n(.*?)^```\n(?:```\n(.*?)^```\n)?", re.M | re.S)
 
 
 def rows(c: psycopg.Connection[Any], text: str) -> str:
@@ -33,7 +33,7 @@ def test_from_a_tables_changes_to_a_view(server: Server, kafka: Kafka, shop: Pos
     with server.connect() as admin:
         admin.execute("CREATE DATABASE tutorial_cdc")
     with server.connect("tutorial_cdc") as ours, shop.connect() as theirs:
-        for where, block, expected in _BLOCK.findall(text):
+        for where, block, expected in BLOCK.findall(text):
             for said, meant in places.items():
                 block = block.replace(said, meant)
             run(ours if where == "pgstream" else theirs, block, expected.strip())

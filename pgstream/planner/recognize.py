@@ -1,0 +1,450 @@
+"""MATCH_RECOGNIZE: the step that finds patterns of rows, and what its expressions may read of them.
+
+Owns: pattern variables as qualifiers, FIRST, LAST, PREV and NEXT, aggregates of a match, which patterns can be looked
+for. Must not know: FROM, how matches are found. Start reading at ``recognized``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+from sqlglot import exp
+
+from pgstream.errors import (
+    DuplicateColumn,
+    GroupingError,
+    InvalidStatement,
+    MissingFrom,
+    NotSupported,
+    NotYet,
+    PatternTooLarge,
+    ReservedName,
+    TypeMismatch,
+    UndefinedFunction,
+    UndefinedObject,
+)
+from pgstream.names import quote_spark
+from pgstream.planner import plan
+from pgstream.planner.aggregates import kernel_call
+from pgstream.planner.bind import Column, Item, Scope, at, renamed
+from pgstream.planner.expressions import Compiler, Typed, is_aggregate
+from pgstream.planner.functions import GROUPS
+from pgstream.planner.outputs import column_name, only
+from pgstream.planner.steps import ROWTIME, Step, wanting, watermarked
+from pgstream.sql import recognize
+from pgstream.sql.recognize import MatchClause
+from pgstream.sql.select import fold
+from pgstream.types import Type
+
+LARGEST = 10_000
+"""Variables in a pattern with its repetitions written out."""
+_NAVIGATION = {"FIRST": 0, "LAST": 0, "PREV": 1, "NEXT": 1}  # and the offset where none is given
+_RECORD = {f.name: f for f in GROUPS["rows"]}
+_OF_ROW = ("row_timestamp", "row_key", "row_metadata")
+_UNSTEADY = frozenset(("RAND", "RAND_INTEGER", "UUID", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME", "LOCALTIMESTAMP",
+                       "CURRENT_TIMESTAMP", "NOW", "CURRENT_ROW_TIMESTAMP"))  # fmt: skip
+_TIME = "cast(timestamp_millis(unix_millis(`__time`)) as timestamp_ntz)"
+_TIME_TYPE = Type("TIMESTAMP", (3,))
+
+
+def recognized(step: Step, scope: Scope, node: exp.MatchRecognize) -> tuple[Step, Scope]:
+    """The matches in the rows of a step.
+
+    Errors: NotSupported for rows that may be taken back, InvalidStatement, MissingFrom … with position.
+    """
+    clause: MatchClause = node.meta["clause"]
+    if step.mode != "append":
+        raise NotSupported(
+            what="MATCH_RECOGNIZE over a changelog", at=at(node),
+            detail="Its rows may be taken back.", hint="Declare its topic as a stream.",
+        )  # fmt: skip
+    names = _check_pattern(clause)
+    reads = Reads(tuple(names))
+    partition = _partition(node, scope)
+    order = _order(node, step, scope)
+    define = _define(node, clause, scope, reads)
+    measures, kinds = _measures(node, scope, reads)
+    columns = tuple(Column(n, n, t) for n, t in (*((e.name, t) for e, t in partition), *kinds))
+    _check_columns(columns, node)
+    made = plan.Recognize(
+        watermarked(wanting(step.node, reads.wants)),
+        [e for e, _ in partition], order, _plan(clause.pattern), define, reads.found, measures,
+        clause.skip, clause.to.name if clause.to is not None else "", clause.within_ms,
+    )  # fmt: skip
+    times = frozenset(m.name for m in measures if reads.is_time(m.sql, step.times))
+    out = Step(made, columns, joined=step.joined, stateful=True, placed=False, times=times)
+    alias = node.args.get("alias")
+    name = fold(alias.this) if alias is not None and alias.this is not None else scope.items[0].alias
+    item = Item(name, columns, at=at(node), matched=True)
+    found = Scope((item,), placed=False)
+    renames = tuple(fold(c) for c in alias.args.get("columns") or []) if alias is not None else ()
+    return out, renamed(found, renames, at(alias)) if renames else found
+
+
+# The pattern
+
+
+def _check_pattern(clause: MatchClause) -> list[str]:
+    """The names of the pattern's variables, each once."""
+    used = list(dict.fromkeys(v.name for v in recognize.variables(clause.pattern)))
+    seen: set[str] = set()
+    for variable in clause.defined:
+        if variable.name not in used:
+            raise UndefinedObject(
+                kind="pattern variable", name=variable.name, at=variable.at,
+                hint=f"PATTERN has {', '.join(used)}.",
+            )  # fmt: skip
+        if variable.name in seen:
+            raise InvalidStatement(what=f'pattern variable "{variable.name}" is defined twice', at=variable.at)
+        seen.add(variable.name)
+    size, empty = _size(clause.pattern)
+    if size > LARGEST:
+        raise PatternTooLarge(size=size, most=LARGEST, at=clause.pattern_at)
+    if empty:
+        raise NotSupported(
+            what="a pattern that matches no rows", at=clause.pattern_at,
+            detail="Such a match has no last row, whose event time would be the result's.",
+            hint="Write + instead of *, or begin or end it with a variable that must be there.",
+        )  # fmt: skip
+    _check_skip(clause, used)
+    return used
+
+
+def _size(pattern: recognize.Pattern) -> tuple[int, bool]:
+    """How many variables it has, repetitions written out, and whether it can be empty."""
+    match pattern:
+        case recognize.Variable():
+            return 1, False
+        case recognize.Repeat():
+            size, empty = _size(pattern.part)
+            return size * max(pattern.least + (pattern.most is None), pattern.most or 0), empty or pattern.least == 0
+        case recognize.Sequence():
+            parts = [_size(p) for p in pattern.parts]
+            return sum(n for n, _ in parts), all(e for _, e in parts)
+        case recognize.Choice():
+            parts = [_size(p) for p in pattern.parts]
+            return sum(n for n, _ in parts), any(e for _, e in parts)
+
+
+def _check_skip(clause: MatchClause, used: Sequence[str]) -> None:
+    if clause.to is None:
+        return
+    if clause.to.name not in used:
+        raise UndefinedObject(
+            kind="pattern variable", name=clause.to.name, at=clause.to.at, hint=f"PATTERN has {', '.join(used)}."
+        )
+    first = _first(clause.pattern)
+    # Its first row is the match's: the same match again and again. What depends on the rows, fails when it happens.
+    loops = first == {clause.to.name} and (clause.skip == "to first" or _most(clause.pattern, clause.to.name) == 1)
+    if loops:
+        raise InvalidStatement(
+            what="AFTER MATCH SKIP leads back to the first row of the match", at=clause.to.at,
+            hint="Write AFTER MATCH SKIP TO NEXT ROW.",
+        )  # fmt: skip
+
+
+def _first(pattern: recognize.Pattern) -> set[str]:
+    """The variables that the first row may be mapped to."""
+    match pattern:
+        case recognize.Variable():
+            return {pattern.name}
+        case recognize.Repeat():
+            return _first(pattern.part)
+        case recognize.Choice():
+            return set[str]().union(*map(_first, pattern.parts))
+        case recognize.Sequence():
+            found: set[str] = set()
+            for part in pattern.parts:
+                found |= _first(part)
+                if not _size(part)[1]:
+                    break
+            return found
+
+
+def _most(pattern: recognize.Pattern, name: str) -> float:
+    """How many rows a variable can have."""
+    match pattern:
+        case recognize.Variable():
+            return pattern.name == name
+        case recognize.Repeat():
+            inner = _most(pattern.part, name)
+            return inner * (float("inf") if pattern.most is None else pattern.most) if inner else 0
+        case recognize.Choice():
+            return max(_most(p, name) for p in pattern.parts)
+        case recognize.Sequence():
+            return sum(_most(p, name) for p in pattern.parts)
+
+
+def _plan(pattern: recognize.Pattern) -> plan.Pattern:
+    match pattern:
+        case recognize.Variable():
+            return plan.Row(pattern.name)
+        case recognize.Sequence():
+            return plan.Sequence([_plan(p) for p in pattern.parts])
+        case recognize.Choice():
+            return plan.Choice([_plan(p) for p in pattern.parts])
+        case recognize.Repeat():
+            return plan.Repeat(_plan(pattern.part), pattern.least, pattern.most, pattern.reluctant)
+
+
+# The other parts
+
+
+def _partition(node: exp.MatchRecognize, scope: Scope) -> list[tuple[plan.Expr, Type | None]]:
+    compiler = Compiler(scope, "PARTITION BY")
+    found = []
+    for i, part in enumerate(node.args["partition_by"], 1):
+        typed = compiler.compile(part)
+        found.append((plan.Expr(column_name(part, i), typed.sql, at(part)), typed.type))
+    if compiler.wants:
+        raise NotYet(what="ROWKEY() in PARTITION BY", at=at(node.args["partition_by"][0]))
+    return found
+
+
+def _order(node: exp.MatchRecognize, step: Step, scope: Scope) -> list[plan.Order]:
+    compiler = Compiler(scope, "ORDER BY")
+    found: list[plan.Order] = []
+    for part in node.args["order"]:
+        only(part, "this", "desc", "nulls_first")
+        desc, nulls_first = bool(part.args.get("desc")), bool(part.args.get("nulls_first"))
+        found.append(plan.Order(compiler.sql(part.this), desc, nulls_first, at(part)))
+    times = {ROWTIME, *(Column(f, f).sql for f in step.times)}
+    if not found or found[0].sql not in times or found[0].descending:
+        raise InvalidStatement(
+            what="MATCH_RECOGNIZE needs ORDER BY the event time, ascending, as the first column",
+            at=found[0].at if found else at(node),
+            hint="Write ORDER BY the 'timestamp' column of the source, or ORDER BY rowtime().",
+        )  # fmt: skip
+    return found[1:]
+
+
+def _define(node: exp.MatchRecognize, clause: MatchClause, scope: Scope, reads: Reads) -> list[plan.Expr]:
+    found = []
+    for variable, condition in zip(clause.defined, node.args["define"], strict=True):
+        typed = Match(scope, "DEFINE", reads).compile(condition)
+        if typed.type is not None and typed.type.name != "BOOLEAN":
+            raise TypeMismatch(
+                what=f"argument of DEFINE must be type boolean, not type {typed.type.pg}", at=at(condition)
+            )
+        found.append(plan.Expr(variable.name, typed.sql, at(condition)))
+    return found
+
+
+def _measures(
+    node: exp.MatchRecognize, scope: Scope, reads: Reads
+) -> tuple[list[plan.Expr], list[tuple[str, Type | None]]]:
+    compiler = Match(scope, "MEASURES", reads)
+    found, kinds = [], []
+    for measure in node.args["measures"]:
+        name, typed = fold(measure.args["alias"]), compiler.compile(measure.this)
+        found.append(plan.Expr(name, typed.sql, at(measure.this)))
+        kinds.append((name, typed.type))
+    return found, kinds
+
+
+def _check_columns(columns: Sequence[Column], node: exp.MatchRecognize) -> None:
+    if not columns:
+        raise InvalidStatement(what="MATCH_RECOGNIZE without PARTITION BY and MEASURES has no columns", at=at(node))
+    places = [*node.args["partition_by"], *(m.args["alias"] for m in node.args["measures"])]
+    seen: set[str] = set()
+    for column, place in zip(columns, places, strict=True):
+        if column.name.startswith("__"):
+            raise ReservedName(kind="column", name=column.name, at=at(place))
+        if column.name in seen:
+            raise DuplicateColumn(name=column.name, at=at(place), hint="Give the measure another name.")
+        seen.add(column.name)
+
+
+# Expressions
+
+
+@dataclass(slots=True)
+class Reads:
+    """What the conditions and measures of one clause read, each once. ``variables``: those of the pattern."""
+
+    variables: tuple[str, ...]
+    found: list[plan.Read] = field(default_factory=list)
+    wants: set[str] = field(default_factory=set)
+
+    def add(self, read: plan.Read, type_: Type | None, position: int | None) -> Typed:
+        bare = _bare(read)
+        known = next((r for r in self.found if _bare(r) == bare), None)
+        if known is None:
+            known = msgspec.structs.replace(read, name=f"__r{len(self.found)}", at=position)
+            self.found.append(known)
+        return Typed(quote_spark(known.name), type_)
+
+    def is_time(self, sql: str, times: Iterable[str]) -> bool:
+        """Whether that is the event time of the last row."""
+        last = [plan.Read("", value=v) for v in (_TIME, ROWTIME, *(quote_spark(f) for f in times))]
+        return any(quote_spark(r.name) == sql and _bare(r) in last for r in self.found)
+
+
+def _bare(read: plan.Read) -> plan.Read:
+    call = None if read.call is None else msgspec.structs.replace(read.call, at=None)
+    return msgspec.structs.replace(read, name="", at=None, call=call)
+
+
+class OfRow(Compiler):
+    """Expressions over one row of a match; ``of`` collects the variables that name it, empty for none."""
+
+    def __init__(self, scope: Scope, place: str, variables: Sequence[str]) -> None:
+        super().__init__(scope, place)
+        self.variables = variables
+        self.of: dict[str, int | None] = {}
+
+    def other(self, place: str) -> Compiler:
+        return OfRow(self.scope, place, self.variables)
+
+    def on_column(self, node: exp.Column) -> Typed:
+        if isinstance(node.this, exp.Star):
+            raise InvalidStatement(what="* stands where an expression is expected", at=at(node))
+        self.of.setdefault(self._variable(node), at(node))
+        name = fold(node.this)
+        if node.args.get("table") is not None and name in _OF_ROW and not self.scope.has(name):
+            return super().on_anonymous(exp.Anonymous(this=name).update_positions(node.this))
+        bare = exp.Column(this=node.this.copy())
+        column = self.scope.column(bare)
+        return Typed(column.sql, column.type)
+
+    def _variable(self, node: exp.Column) -> str:
+        table = node.args.get("table")
+        if table is None:
+            return ""
+        name = fold(table)
+        if name not in self.variables or node.args.get("db") is not None:
+            raise MissingFrom(
+                name=name, at=at(node), hint=f"In MATCH_RECOGNIZE columns are of {', '.join(self.variables)}."
+            )
+        return name
+
+    def on_anonymous(self, node: exp.Anonymous) -> Typed:
+        if (name := str(node.this).upper()) in _NAVIGATION:
+            raise InvalidStatement(
+                what=f"{name} inside another function of rows", at=at(node),
+                hint="PREV and NEXT take FIRST and LAST; no other is nested.",
+            )  # fmt: skip
+        if is_aggregate(node):
+            raise GroupingError(what=f"aggregate functions are not allowed in {self.place}", at=at(node))
+        if name in _RECORD:
+            self.of.setdefault("", at(node))
+        return super().on_anonymous(node)
+
+    @property
+    def variable(self) -> str:
+        """The one variable. Error: InvalidStatement where there are several."""
+        if len(self.of) > 1:
+            shown = ", ".join(v or "no variable" for v in self.of)
+            raise InvalidStatement(
+                what=f"the columns of one function are of different variables: {shown}", at=list(self.of.values())[1]
+            )
+        return next(iter(self.of), "")
+
+
+class Match(Compiler):
+    """Expressions over a match: a column is that of the last row mapped to its variable."""
+
+    def __init__(self, scope: Scope, place: str, reads: Reads) -> None:
+        super().__init__(scope, place)
+        self.reads = reads
+
+    def other(self, place: str) -> Compiler:
+        return Match(self.scope, place, self.reads)
+
+    def compile(self, node: exp.Expr | None) -> Typed:
+        told = node.meta.get("told") if node is not None else None
+        if told is not None and node is not None:
+            name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
+            if name not in _NAVIGATION and not is_aggregate(node):
+                raise InvalidStatement(
+                    what=f"{told.text.upper()} stands before FIRST, LAST or an aggregate only", at=told.start
+                )
+            if self.place == "DEFINE" and told.text.upper() == "FINAL":
+                raise InvalidStatement(
+                    what="FINAL in DEFINE", at=told.start, detail="The match is not known there yet."
+                )
+        return super().compile(node)
+
+    def on_column(self, node: exp.Column) -> Typed:
+        return self._value(node)
+
+    def _row(self) -> OfRow:
+        return OfRow(self.scope, self.place, self.reads.variables)
+
+    def _value(self, node: exp.Expr, last: bool = True, offset: int = 0, shift: int = 0) -> Typed:
+        inner = self._row()
+        value = inner.compile(node)
+        self.reads.wants |= inner.wants
+        read = plan.Read("", inner.variable, value.sql, last, offset, shift)
+        return self.reads.add(read, value.type, at(node))
+
+    def on_anonymous(self, node: exp.Anonymous) -> Typed:
+        name = str(node.this).upper()
+        if name in _NAVIGATION:
+            return self._navigated(name, node)
+        if name == "MATCH_ROWTIME":
+            return self._rowtime(node)
+        if name in ("CLASSIFIER", "MATCH_NUMBER", "MATCH_PROCTIME"):
+            raise NotYet(what=f"function {name}", at=at(node))
+        if name in _RECORD:
+            return self._value(node)
+        if name in _UNSTEADY and self.place == "DEFINE":
+            raise NotSupported(
+                what=f"{name} in DEFINE", at=at(node), detail="A condition is asked of the same rows again and again."
+            )
+        if is_aggregate(node):
+            return self._aggregate(node)
+        return super().on_anonymous(node)
+
+    def on_filter(self, node: exp.Filter) -> Typed:
+        if not is_aggregate(node.this):
+            raise GroupingError(what="FILTER stands after an aggregate function only", at=at(node))
+        return self._aggregate(node.this, node.expression.this)
+
+    def _rowtime(self, node: exp.Anonymous) -> Typed:
+        if self.place != "MEASURES":
+            raise InvalidStatement(what="MATCH_ROWTIME stands in MEASURES only", at=at(node))
+        if node.expressions:
+            raise UndefinedFunction(name="match_rowtime() with 1 argument", at=at(node), hint="It takes none.")
+        return self.reads.add(plan.Read("", value=_TIME), _TIME_TYPE, at(node))
+
+    def _navigated(self, name: str, node: exp.Anonymous) -> Typed:
+        """FIRST and LAST go along the rows of a variable, PREV and NEXT from there along those of the partition."""
+        value, offset = self._arguments(name, node)
+        if name in ("FIRST", "LAST"):
+            return self._value(value, name == "LAST", offset)
+        shift = -offset if name == "PREV" else offset
+        inner = str(value.this).upper() if isinstance(value, exp.Anonymous) else ""
+        if inner in ("FIRST", "LAST") and isinstance(value, exp.Anonymous):
+            of, from_ = self._arguments(inner, value)
+            return self._value(of, inner == "LAST", from_, shift)
+        return self._value(value, shift=shift)
+
+    def _arguments(self, name: str, node: exp.Anonymous) -> tuple[exp.Expr, int]:
+        given = node.expressions
+        if not 1 <= len(given) <= 2:
+            raise UndefinedFunction(
+                name=f"{name.lower()}() with {len(given)} arguments", at=at(node), hint=f"{name} takes 1 or 2."
+            )
+        if len(given) == 1:
+            return given[0], _NAVIGATION[name]
+        away = given[1]
+        if not isinstance(away, exp.Literal) or away.is_string or not str(away.this).isdigit():
+            raise NotSupported(what=f"an offset of {name} that is no whole number", at=at(away) or at(node))
+        return given[0], int(str(away.this))
+
+    def _aggregate(self, node: exp.Anonymous, where: exp.Expr | None = None) -> Typed:
+        inner = self._row()
+        counted = node.expressions[0] if len(node.expressions) == 1 else None
+        if isinstance(counted, exp.Column) and isinstance(counted.this, exp.Star):
+            inner.of[inner._variable(counted)] = at(counted)
+            star = exp.Star().update_positions(counted.this)
+            node = exp.Anonymous(this=node.this, expressions=[star]).update_positions(node)
+        condition = inner.sql(where) if where is not None else ""
+        inner.scope = replace(inner.scope, placed=True)
+        call, type_ = kernel_call(self.function(node), node, inner, condition)
+        self.reads.wants |= inner.wants
+        typed = self.reads.add(plan.Read("", inner.variable, call=call), type_, call.at)
+        return Typed(f"cast({typed.sql} as {call.cast})", type_) if call.cast else typed

@@ -1,0 +1,204 @@
+package org.apache.spark.sql.pgstream
+
+import java.util.{Arrays, BitSet}
+
+import scala.collection.mutable.{ArrayBuffer, ArrayDeque}
+
+import org.apache.spark.sql.catalyst.expressions.{BasePredicate, GenericInternalRow, UnsafeProjection}
+import org.apache.spark.sql.types.{DataType, StructType}
+
+/** What conditions and measures read of a match; `variable` -1: of all its rows. */
+sealed trait Read { def variable: Int; def dataType: DataType }
+/** The value `at` of a row: `offset` further in from the first or the last row of a variable, then `shift` rows on. */
+case class Seek(variable: Int, at: Int, dataType: DataType, last: Boolean, offset: Int, shift: Int) extends Read
+case class Tally(variable: Int, call: Call, dataType: DataType) extends Read
+
+/** A query must end, with SQLSTATE and message as `planner/checked.py` has them. */
+class Raised(state: String, message: String) extends RuntimeException(s"[USER_RAISED_EXCEPTION] $state $message")
+
+/** How an attempt at a row ended. `Waits`: rows that are not there yet may decide. */
+sealed trait Outcome
+case object Found extends Outcome
+case object Nothing extends Outcome
+case object Waits extends Outcome
+
+/** Row numbers, in order. */
+private final class Places {
+  var at = new Array[Int](8)
+  var length = 0
+  def push(i: Int): Unit = { if (length == at.length) at = Arrays.copyOf(at, 2 * length); at(length) = i; length += 1 }
+}
+
+/** An aggregate of the rows that are mapped just now: those that were added stay, until one of them goes. */
+private final class Running(t: Tally, schema: StructType) {
+  private val inner = FrameCall(t.call, schema, bounded = true)
+  private val listed = t.call.distinct || t.call.function == "listagg" || t.call.function == "array_agg"
+  private var added = 0
+
+  def shrink(to: Int): Unit = if (added > to) { inner.reset(); added = 0 }
+
+  def result(length: Int, row: Int => Kept): Any =
+    if (listed) inner.result(ArrayDeque.from(Iterator.range(0, length).map(row)))
+    else {
+      while (added < length) { inner.add(row(added).read(schema.length)); added += 1 }
+      inner.result(null)
+    }
+}
+
+/**
+ * Looks for the preferred match that begins at a row, by going back (SQL:2016: of two matches that are alike so far that one
+ * is preferred whose next choice stands further left, or is a longer repetition, if not reluctant).
+ *
+ * `within` (microseconds): a match takes no row later than that after its first. `horizon`: PREV and NEXT see no row further
+ * away. Either is Long.MaxValue where there is none. `conditions`: by variable, null where every row will do, over a row
+ * of the `reads`, of which `needs` tells those it is of.
+ */
+final class Search(
+    pattern: Pattern, schema: StructType, reads: IndexedSeq[Read], conditions: Array[BasePredicate],
+    needs: Array[Array[Int]], within: Long, horizon: Long
+) {
+  private val program = pattern.program
+  private val running = reads.map { case t: Tally => new Running(t, schema); case _ => null }.toArray
+  private val tallies = reads.indices.filter(running(_) != null).toArray
+  private val places = Array.fill(pattern.variables.length)(new Places)
+  private val values = new Array[Any](reads.length)
+  private val row = new GenericInternalRow(values)
+  /** Whether a row's condition does not depend on how the rows before it were mapped: then no way is gone twice. */
+  private val plain = pattern.loops == 0 && conditions.indices.forall(v => needs(v).forall(reads(_) match {
+    case s: Seek => s.last && s.offset == 0 && (s.variable == v || s.variable == -1)
+    case _ => false
+  }))
+  private val tried = new BitSet
+
+  private var rows: ArrayBuffer[Kept] = _
+  private var watermark = 0L
+  private var start = 0
+  private val mapped = new Places // the variable of each row of the match
+
+  def over(of: ArrayBuffer[Kept], at: Long): Unit = { rows = of; watermark = at }
+
+  /** Rows of the match that was found. */
+  def length: Int = mapped.length
+  /** The rows of one variable in it. */
+  def first(variable: Int): Option[Int] = Option.when(places(variable).length > 0)(places(variable).at(0))
+  def last(variable: Int): Option[Int] = Option.when(places(variable).length > 0)(places(variable).at(places(variable).length - 1))
+
+  // Choices that are left: where to go on, at how many rows, with which marks.
+  private val left = new ArrayBuffer[(Int, Int, Array[Int])]
+
+  def attempt(at: Int): Outcome = {
+    start = at
+    truncate(0)
+    tried.clear()
+    left.clear()
+    var marks = new Array[Int](pattern.loops)
+    var pc = 0
+    var steps = 0L
+    val most = Search.Steps + 100L * rows.length
+    while (true) {
+      steps += 1
+      if (steps > most) throw Search.tooMany(at)
+      program(pc) match {
+        case Done => return Found
+        case Jump(to) => pc = to
+        case Split(one, two) => left += ((two, mapped.length, marks)); pc = one
+        case Mark(loop) => marks = marks.updated(loop, mapped.length); pc += 1
+        case Check(loop, out) => pc = if (marks(loop) == mapped.length) out else pc + 1
+        case Take(v) =>
+          val outcome = if (again(pc)) Nothing else take(v)
+          if (outcome == Waits) return Waits
+          if (outcome == Found) pc += 1
+          else if (left.isEmpty) return Nothing
+          else {
+            val (to, length, kept) = left.remove(left.length - 1)
+            truncate(length)
+            marks = kept
+            pc = to
+          }
+      }
+    }
+    Nothing
+  }
+
+  /** Whether this place of the program was reached with as many rows before, and then led nowhere. */
+  private def again(pc: Int): Boolean = plain && {
+    val bit = mapped.length.toLong * program.length + pc
+    bit < Int.MaxValue && (tried.get(bit.toInt) || { tried.set(bit.toInt); false })
+  }
+
+  private def take(v: Int): Outcome = {
+    val i = start + mapped.length
+    if (i >= rows.length) if (passed(rows(start).time, within)) Nothing else Waits
+    else if (rows(i).time - rows(start).time > within) Nothing
+    else {
+      mapped.push(v)
+      places(v).push(i)
+      if (conditions(v) == null) Found
+      else if (!fill(needs(v))) Waits
+      else if (conditions(v).eval(row)) Found
+      else { truncate(mapped.length - 1); Nothing }
+    }
+  }
+
+  /** Whether every row so long after a time would have been told by now. */
+  private def passed(time: Long, span: Long): Boolean = span != Long.MaxValue && watermark >= time + span
+
+  private def truncate(length: Int): Unit = {
+    while (mapped.length > length) {
+      mapped.length -= 1
+      places(mapped.at(mapped.length)).length -= 1
+    }
+    tallies.foreach(r => running(r).shrink(count(reads(r).variable)))
+  }
+
+  private def count(variable: Int): Int = if (variable < 0) mapped.length else places(variable).length
+  private def place(variable: Int, n: Int): Int = if (variable < 0) start + n else places(variable).at(n)
+
+  /** The values of some reads; false when one of them is not there yet. */
+  def fill(which: Array[Int]): Boolean = {
+    var known = true
+    which.foreach { r =>
+      reads(r) match {
+        case t: Tally => values(r) = running(r).result(count(t.variable), n => rows(place(t.variable, n)))
+        case s: Seek => known &= seek(r, s)
+      }
+    }
+    known
+  }
+
+  private def seek(r: Int, s: Seek): Boolean = {
+    values(r) = null
+    val n = if (s.last) count(s.variable) - 1 - s.offset else s.offset
+    if (n < 0 || n >= count(s.variable)) true
+    else {
+      val from = place(s.variable, n)
+      val i = from + s.shift
+      if (i >= rows.length && !passed(rows.last.time, horizon)) false
+      else {
+        if (i >= 0 && i < rows.length && near(from, i)) {
+          val found = rows(i).read(schema.length)
+          if (!found.isNullAt(s.at)) values(r) = found.get(s.at, s.dataType)
+        }
+        true
+      }
+    }
+  }
+
+  /** Whether no two rows on the way are further apart than is remembered. */
+  private def near(from: Int, to: Int): Boolean =
+    horizon == Long.MaxValue || (math.min(from, to) until math.max(from, to)).forall(i => rows(i + 1).time - rows(i).time <= horizon)
+
+  /** The values of some reads, packed; None while one of them is not there yet. */
+  def packed(which: Array[Int], pack: UnsafeProjection): Option[Array[Byte]] =
+    Option.when(fill(which))(Changes.bytes(pack(new GenericInternalRow(which.map(values(_))))))
+}
+
+object Search {
+  /**
+   * Of one attempt, and 100 for each row. Nested repetitions whose conditions depend on the match can go on nearly for ever.
+   */
+  val Steps = 1000000L
+
+  def tooMany(at: Int): Raised =
+    new Raised("54001", s"the pattern of MATCH_RECOGNIZE needs more than $Steps steps to be looked for at one row")
+}
