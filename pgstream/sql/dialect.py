@@ -417,9 +417,9 @@ class DeltaStreamParser(Parser):
         default = "FALSE" if name == "JSON_EXISTS" else "NULL"
         self._match_text_seq(default, "ON", "EMPTY")
         self._match_text_seq(default, "ON", "ERROR")
-        word = self._curr.text.upper()
-        if word in ("NULL", "ERROR", "DEFAULT", "TRUE", "UNKNOWN", "WITH", "WITHOUT", "EMPTY"):
-            raise NotYet(what=f"{word} … in {name}", at=self._curr.start)
+        clause = self._curr.text.upper()
+        if clause in ("NULL", "ERROR", "DEFAULT", "TRUE", "UNKNOWN", "WITH", "WITHOUT", "EMPTY"):
+            raise NotYet(what=f"{clause} … in {name}", at=self._curr.start)
         call = self._call(name, *args)
         return exp.TryCast(this=call, to=to) if to is not None else call
 

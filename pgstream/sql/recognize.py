@@ -203,6 +203,9 @@ def _sequence(parser: Any) -> Pattern:
     parts: list[Pattern] = []
     while parser._curr and parser._curr.token_type not in (T.PIPE, T.R_PAREN):
         parts.append(_factor(parser))
+        # DeltaStream's manual has commas in its grammar, and none in its examples.
+        if parser._match(T.COMMA) and parser._curr.token_type in (T.PIPE, T.R_PAREN):
+            parser.raise_error("a pattern")
     if not parts:
         parser.raise_error("a pattern")
     return parts[0] if len(parts) == 1 else Sequence(tuple(parts))

@@ -102,3 +102,16 @@ def test_missing(parameters: tuple[Parameter, ...]) -> None:
 )
 def test_types_that_their_places_tell(text: str, oids: dict[int, int]) -> None:
     assert infer(Cursor(text).select().tree, {"n": 20, "u": 1043, "p": 1700, "t": 1009, "l": 1016}) == oids
+
+
+def test_parameters_of_a_pattern_are_found() -> None:
+    """They stand below the relation that is matched."""
+    tree = bind(
+        Cursor("SELECT x FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.v + $1 AS x PATTERN (A) DEFINE A AS A.k = $2)")
+        .select()
+        .tree,
+        [Parameter("5", 23), Parameter("a")],
+    )
+    (match,) = tree.find_all(exp.MatchRecognize)
+    assert [m.this.sql() for m in match.args["measures"]] == ["A.v + CAST('5' AS INTEGER)"]
+    assert [d.sql() for d in match.args["define"]] == ["A.k = 'a'"]

@@ -73,3 +73,11 @@ def test_what_an_expression_raises_keeps_its_code() -> None:
     fault = faults.from_chain([OUTER, link("org.apache.spark.SparkRuntimeException", message)])
     assert (fault.kind, fault.sqlstate) == ("data", "22P02")
     assert fault.message == 'invalid input syntax for type integer: "a\nb"'
+
+
+def test_what_an_operator_raises_is_data() -> None:
+    """A match that cannot be followed by another: the standard's own conditions."""
+    message = '[USER_RAISED_EXCEPTION] 2202L AFTER MATCH SKIP to pattern variable "a" leads back to the first row'
+    fault = faults.from_chain([OUTER, link("org.apache.spark.sql.pgstream.Raised", message)])
+    assert (fault.kind, fault.sqlstate) == ("data", "2202L")
+    assert fault.message.startswith("AFTER MATCH SKIP to pattern variable") and "TO NEXT ROW" in (fault.hint or "")
