@@ -65,13 +65,29 @@ def test_sources_read_committed_records_only() -> None:
 def test_lag_is_added_up_over_partitions() -> None:
     told = {"type": "progress", "query": "q", "batch": 3, "rows_in": 5, "rows_out": 4, "rows_per_s": 10.04,
             "batch_ms": 12, "state_rows": 0, "state_bytes": 0, "late_rows": 0, "bad_records": 0,
-            "watermark": "1970-01-01T00:00:00.000Z",
+            "watermark": "1970-01-01T00:00:00.000Z", "began": "2026-01-01T00:00:00.000Z", "totals": {"batches": 3},
             "sources": [{"description": "KafkaV2[Subscribe[t]]", "end": '{"t":{"0":5,"1":2}}',
                          "latest": '{"t":{"0":9,"1":3}}', "rows_in": 5}]}  # fmt: skip
     progress = events.progress(told, [[source()]])
     figures = {"offset": {"0": 5, "1": 2}, "latest": {"0": 9, "1": 3}, "lag": 5, "rows_in": 5}
     assert progress.sources == {"d.s.r": figures}
     assert progress.watermark is None
+    assert not progress.caught_up and progress.totals == {"batches": 3}
+
+
+@pytest.mark.parametrize(
+    ("end", "latest", "caught_up"),
+    [
+        ('{"t":{"0":5}}', '{"t":{"0":5}}', True),
+        ('{"t":{"0":5}}', '{"t":{"0":6}}', False),
+        ('{"t":{"0":5}}', '{"t":{"0":5,"1":1}}', False),  # a partition that it has not seen
+        ('{"t":{"0":"49z"}}', '{"t":{"0":"49z"}}', True),  # places that are not counted
+        ('{"t":{"0":"49y"}}', '{"t":{"0":"49z"}}', False),
+        ('{"t":{"0":5}}', None, True),  # it tells no end
+    ],
+)
+def test_a_batch_that_took_all_there_was(end: str, latest: str | None, caught_up: bool) -> None:
+    assert events._is_read({"end": end, "latest": latest}) is caught_up
 
 
 def test_progress_before_the_first_offset() -> None:
