@@ -1,8 +1,9 @@
 """The ledger: which batch of each query is in its view, how far each source was read by then, and waiting for it.
 
 A row of ``pg_pgstream.ledger`` is written by the sink, in the transaction of the batch's rows. ``sink`` is the view's
-table, quoted, empty while a query fills another one beside it (``replacing``); ``consumed`` what Spark says of the
-sources: ``[{"store": name, "at": {topic: {partition: next offset}}}, …]``, the store being empty for a view's changes.
+table, quoted, several on a line each where they are an application's, empty while a query fills another one beside it
+(``replacing``); ``consumed`` what Spark says of the sources:
+``[{"store": name, "at": {topic: {partition: next offset}}}, …]``, the store being empty for a view's changes.
 Owns: the table, and the SQL function by which a client waits until a view has what it wrote.
 Must not know: who writes a row (``spark/kernel/ViewSink.scala``). Start reading at ``ensure``.
 """
@@ -57,9 +58,9 @@ BEGIN
         wanted := wanted || trim(part);
     END LOOP;
     LOOP
-        SELECT * INTO line FROM {STATE}.ledger WHERE query = writer AND sink = target;
+        SELECT * INTO line FROM {STATE}.ledger WHERE query = writer AND target = ANY (string_to_array(sink, E'\\n'));
         IF NOT FOUND THEN
-            SELECT * INTO line FROM {STATE}.ledger WHERE sink = target;
+            SELECT * INTO line FROM {STATE}.ledger WHERE target = ANY (string_to_array(sink, E'\\n'));
             IF NOT FOUND THEN
                 RAISE EXCEPTION '% is not a materialized view that a query keeps current', view USING ERRCODE = '42809',
                     HINT = 'LIST MATERIALIZED VIEWS shows them.';
@@ -143,10 +144,12 @@ def table(view: RelationRecord) -> str:
 
 
 def opened(view: RelationRecord) -> str:
-    """The statement that makes the row of a view's query, unless it is there."""
+    """The statement that makes the row of a view's query, or adds an application's further view to it."""
     return (
         f"INSERT INTO {STATE}.ledger (query, sink, batch, attempt)"
-        f" VALUES ({quote_literal(view.query or '')}, {quote_literal(table(view))}, -1, 0) ON CONFLICT DO NOTHING"
+        f" VALUES ({quote_literal(view.query or '')}, {quote_literal(table(view))}, -1, 0)"
+        " ON CONFLICT (query) DO UPDATE SET sink = ledger.sink || E'\\n' || excluded.sink"
+        " WHERE ledger.sink <> '' AND NOT excluded.sink = ANY (string_to_array(ledger.sink, E'\\n'))"
     )
 
 

@@ -145,7 +145,7 @@ class QueryRow(Signed, Base):
     owner: Mapped[str]
     database: Mapped[str]
     sources: Mapped[list[str]]
-    sink: Mapped[str]
+    sinks: Mapped[list[str]]
     stores: Mapped[list[str]]
     intended: Mapped[str]
     actual: Mapped[str] = mapped_column(index=True)

@@ -28,11 +28,12 @@ _MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress",
 
 
 class _Sink(msgspec.Struct):
-    """What the catalogue reads of a plan: the shape of a view's state table."""
+    """What the catalogue reads of a plan: the shape of a view's state table. ``sinks``: an application's."""
 
-    type: str
+    relation: str = ""
     mode: str = ""
     key: list[str] = []
+    sinks: list[_Sink] = []
 
 
 class _Plan(msgspec.Struct):
@@ -78,6 +79,7 @@ def shaped(record: QueryRecord, relation: RelationRecord) -> RelationRecord:
     if relation.kind != "materialized_view":
         return relation
     sink = msgspec.json.decode(record.plan, type=_Plan).sink
+    sink = next((s for s in sink.sinks if s.relation == str(relation.full)), sink)
     return replace(relation, mode=sink.mode, primary_key=tuple(sink.key))
 
 

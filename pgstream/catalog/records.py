@@ -118,8 +118,9 @@ class QueryRecord:
     """A continuous query. ``plan`` is the plan's JSON. States are those of ``semantics.md`` §17, lower case.
 
     ``intended``: running or terminated. ``actual``: starting, running, errored, terminate_requested, terminated.
-    ``attempt`` counts starts and fences sinks. ``sources`` / ``sink`` are full names as text. ``message`` says why a
-    query is errored or waiting. ``progress`` is the last Progress as a mapping.
+    ``attempt`` counts starts and fences sinks. ``sources`` and ``sinks`` are full names as text; only an application
+    has more than one sink. ``message`` says why a query is errored or waiting. ``progress`` is the last Progress as a
+    mapping.
     """
 
     id: str
@@ -131,7 +132,7 @@ class QueryRecord:
     owner: str
     database: str
     sources: tuple[str, ...]
-    sink: str
+    sinks: tuple[str, ...]
     stores: tuple[str, ...]
     intended: str = "running"
     actual: str = "starting"

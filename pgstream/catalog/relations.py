@@ -66,11 +66,11 @@ async def drop(session: AsyncSession, full: FullName, at: int | None = None) -> 
     record = rows.relation(row)
     name = str(full)
     live = await session.execute(
-        select(models.QueryRow.id, models.QueryRow.sources, models.QueryRow.sink)
+        select(models.QueryRow.id, models.QueryRow.sources, models.QueryRow.sinks)
         .where(models.QueryRow.actual != "terminated")
         .order_by(models.QueryRow.created_at)
     )
-    users = [("query", id) for id, sources, sink in live if sink == name or name in sources]
+    users = [("query", id) for id, sources, sinks in live if name in sinks or name in sources]
     if users:
         raise DependentsExist(kind=record.label, name=name, users=users, at=at)
     await session.delete(row)

@@ -25,7 +25,8 @@ def _missing(snapshot: Snapshot, query: QueryRecord) -> Iterator[str]:
         yield "does not have CREATE_QUERY on the organization"
     for name in query.sources:
         yield from _relation(snapshot, seen, role, "select", name)
-    yield from _relation(snapshot, seen, role, "insert", query.sink)
+    for name in query.sinks:
+        yield from _relation(snapshot, seen, role, "insert", name)
     pool = snapshot.objects.get((DEFAULT_ORGANIZATION, "compute_pool", query.pool))
     if pool is not None and not access.has(role, "usage", "compute_pool", pool.name, pool.owner):
         yield f"does not have USAGE on compute pool {pool.name}"

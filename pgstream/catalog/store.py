@@ -88,6 +88,33 @@ class Change:
         return self.opened[database]
 
 
+class Making:
+    """What a change makes in PostgreSQL: all of it in one transaction a database, committed before the catalogue."""
+
+    def __init__(self, administrator: postgres.Administrator) -> None:
+        self._administrator = administrator
+        self._stack = AsyncExitStack()
+        self._opened: dict[str, postgres.Connection] = {}
+
+    async def __aenter__(self) -> Making:
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._stack.__aexit__(*error)
+
+    async def opened(self, database: str) -> postgres.Connection:
+        if database not in self._opened:
+            conn = await self._stack.enter_async_context(self._administrator.connect(database))
+            await self._stack.enter_async_context(conn.transaction())
+            self._opened[database] = conn
+        return self._opened[database]
+
+    async def relation(self, change: Change, record: RelationRecord, at: int | None) -> RelationRecord:
+        made = await relations.create(change.session, record, at)
+        await objects.create_relation(await self.opened(made.full.database), made, at)
+        return made
+
+
 def _translated(e: sqlalchemy.exc.DBAPIError) -> PgStreamError:
     """A failure of the control database itself: not the client's fault, and worth a retry."""
     code = getattr(e.orig, "sqlstate", None) or "58000"
@@ -337,14 +364,14 @@ class Catalog:
     # Relations
 
     async def create_relation(self, record: RelationRecord, at: int | None = None) -> RelationRecord:
-        async with self._change() as change:
-            return await self._create_relation(change, record, at)
+        async with self._change() as change, Making(self._administrator) as making:
+            return await making.relation(change, record, at)
 
-    async def _create_relation(self, change: Change, record: RelationRecord, at: int | None) -> RelationRecord:
-        made = await relations.create(change.session, record, at)
-        async with self._administrator.connect(made.full.database) as conn, conn.transaction():
-            await objects.create_relation(conn, made, at)
-        return made
+    async def create_relations(self, records: Sequence[tuple[RelationRecord, int | None]]) -> None:
+        """All or none, each with its place in the statement."""
+        async with self._change() as change, Making(self._administrator) as making:
+            for record, at in records:
+                await making.relation(change, record, at)
 
     async def drop_relation(self, full: FullName, at: int | None = None) -> None:
         async with self._change() as change:
@@ -389,26 +416,30 @@ class Catalog:
         at: int | None = None,
         *,
         reads: Collection[FullName] = (),
+        application: Sequence[tuple[RelationRecord, bool, int | None]] = (),
     ) -> QueryRecord:
-        """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads."""
-        async with self._change() as change:
+        """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads. ``application``:
+        all relations that it makes, whether the query writes them, and their places in the text.
+        """
+        async with self._change() as change, Making(self._administrator) as making:
             made = await queries.create(change.session, record)
             for view in reads:
                 of = rows.relation(await relations.find(change.session, view))
-                async with self._administrator.connect(view.database) as conn, conn.transaction():
-                    await view_logs.create(conn, made.id, of)
-            if relation is not None:
-                await self._create_relation(change, queries.shaped(made, relation), at)
+                await view_logs.create(await making.opened(view.database), made.id, of)
+            for one, is_written, place in application or ([(relation, True, at)] if relation is not None else []):
+                await making.relation(change, queries.shaped(made, one) if is_written else one, place)
             return made
 
-    async def discard_query(self, id: str) -> None:
-        """Forget a query that never ran, with the relation that was made for it: its statement failed."""
+    async def discard_query(self, id: str, also: Collection[FullName] = ()) -> None:
+        """Forget a query that never ran, with the relations that were made for it: its statement failed. ``also``:
+        those of an application that it only declared.
+        """
         async with self._change() as change:
             row = await queries.find(change.session, id)
             logging = self._logging(rows.query(row))
             await change.session.delete(row)
             await change.session.flush()
-            for made in [r for r in self.snapshot.relations.values() if r.query == id]:
+            for made in [r for r in self.snapshot.relations.values() if r.query == id or r.full in also]:
                 record = await relations.drop(change.session, made.full)
                 await authority.forget(change.session, "relation", str(made.full))
                 await objects.drop_relation(await change.dropping(made.full.database), record)

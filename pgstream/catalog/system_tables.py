@@ -170,7 +170,8 @@ def _of_query(s: Snapshot, q: QueryRecord) -> Rows:
     states = {"intended_state": q.intended, "current_state": q.actual, "message": q.message or None}
     shared = {**states, "compute_pool": q.pool, "attempts": q.attempt}
     query = {"id": q.id, "name": q.name, "version": q.version, **shared, "kind": q.kind, "query": q.sql,
-             "database_name": q.database, "sources": json.dumps(q.sources), "sink": q.sink, **_audit(q)}  # fmt: skip
+             "database_name": q.database, "sources": json.dumps(q.sources), "sink": ", ".join(q.sinks),
+             **_audit(q)}  # fmt: skip
     lags = list(_lags(q.progress))
     p = q.progress
     health = {

@@ -86,7 +86,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
     ``databases`` maps database name → libpq connection URL (host and port over TCP) of the view state.
     ``readers``: by database name, whatever the query looks up there.
-    ``notify``: the channel of PostgreSQL that is told of each batch which changes the view.
+    ``notify``: by view, the channel of PostgreSQL that is told of each batch which changes it.
     ``checkpoint`` is a folder or URL, None for interactive queries (a temporary one is used and removed).
     ``settings`` are Spark settings fixed at the query's creation, such as shuffle partitions.
     """
@@ -100,7 +100,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     settings: dict[str, str] = {}
     name: str | None = None
     readers: dict[str, Reader] = {}
-    notify: str = ""
+    notify: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"Start(query={self.query!r}, attempt={self.attempt})"
@@ -211,11 +211,14 @@ class Idle(msgspec.Struct, frozen=True, tag="idle"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The query's stream has ended: ``fault`` None after Stop or LIMIT, otherwise why it failed."""
+    """The query's stream has ended: ``fault`` None after Stop or LIMIT, otherwise why it failed. ``whole``: between two
+    batches, so that its last Progress is of all that it wrote.
+    """
 
     query: str
     attempt: int
     fault: Fault | None = None
+    whole: bool = False
 
 
 Request = Analyze | Compile | Start | Stop | More | Shutdown

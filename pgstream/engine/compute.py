@@ -11,7 +11,7 @@ import asyncio
 import base64
 import itertools
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ from pgstream.engine.pool import Pool, Prepare
 from pgstream.engine.readers import Place
 from pgstream.engine.results import ResultStream
 from pgstream.errors import EngineUnavailable, PgStreamError
+from pgstream.names import FullName
 from pgstream.planner.plan import Plan
 
 READY_S = 60.0
@@ -195,13 +196,14 @@ class ComputePool:
 
     # Continuous queries
 
-    async def launch(self, query_id: str) -> None:
+    async def launch(self, query_id: str, also: Collection[FullName] = ()) -> None:
         """Start a recorded query; returns when it runs, or while it waits (its message says for what).
 
-        Raises the fault, with the query and its relation gone again, if it cannot run at all.
+        Raises the fault, with the query and its relations gone again, if it cannot run at all. ``also``: relations
+        that an application has declared.
         """
         self.wake()
-        await self._queries.launch(query_id)
+        await self._queries.launch(query_id, also)
 
     async def terminate(self, query_id: str) -> None:
         """End a query for good; ``terminate_requested`` while a long batch still runs."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
@@ -26,6 +26,7 @@ from pgstream.engine.readers import Readers
 from pgstream.engine.results import ResultStream
 from pgstream.engine.retention import Retention
 from pgstream.errors import NotReady, PgStreamError
+from pgstream.names import FullName
 from pgstream.planner.plan import Plan
 
 DEFAULT = "default"
@@ -163,12 +164,13 @@ class Engine:
     async def _of(self, query_id: str) -> ComputePool:
         return self.pool((await self._catalog.query(query_id)).pool)
 
-    async def launch(self, query_id: str) -> None:
+    async def launch(self, query_id: str, also: Collection[FullName] = ()) -> None:
         """Start a recorded query; returns when it runs, or while it waits (its message says for what).
 
-        Raises the fault, with the query and its relation gone again, if it cannot run at all.
+        Raises the fault, with the query and its relations gone again, if it cannot run at all. ``also``: relations
+        that an application has declared.
         """
-        await (await self._of(query_id)).launch(query_id)
+        await (await self._of(query_id)).launch(query_id, also)
 
     async def terminate(self, query_id: str) -> None:
         """End a query for good; ``terminate_requested`` while a long batch still runs."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from pgstream.engine.pool import pause
 from pgstream.engine.progress import ProgressLog
 from pgstream.engine.suspects import CRASHES, Suspects
 from pgstream.errors import NotReady, PgStreamError, UndefinedQuery
+from pgstream.names import FullName
 
 LAUNCH_S = 10.0
 REGAIN = "Grant it again, then RESTART QUERY."
@@ -37,12 +38,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Run:
-    """One query as this server knows it. ``lock`` keeps its steps in order."""
+    """One query as this server knows it. ``lock`` keeps its steps in order. ``whole``: it ended between two batches."""
 
     id: str
     attempt: int = 0
     at_worker: bool = False
     stopping: bool = False
+    whole: bool = False
     failures: int = 0
     running_since: float | None = None
     retry: asyncio.TimerHandle | None = None
@@ -143,11 +145,12 @@ class Queries:
         async with self._suspects.alone():
             await self._start(run)
 
-    async def launch(self, id: str) -> None:
+    async def launch(self, id: str, also: Collection[FullName] = ()) -> None:
         """Start a query that was recorded just now, and wait a while for it to run.
 
         A fault of the statement or its data takes the query, and the relation made for it, out of the catalogue again,
         and is raised: an error means that nothing was made. Other faults are retried; the query's message says so.
+        ``also``: relations that an application has declared.
         """
         run = self._run(id)
         run.launching = asyncio.get_running_loop().create_future()
@@ -162,7 +165,7 @@ class Queries:
         finally:
             run.launching = None
         if fault is not None and fault.kind not in faults.RETRIED:
-            await self._catalog.discard_query(id)
+            await self._catalog.discard_query(id, also)
             await self._forget(run)
             raise faults.error(fault)
 
@@ -255,7 +258,7 @@ class Queries:
                 return
             run.attempt = attempt
             if self._is_ready():
-                run.at_worker, run.running_since = True, None
+                run.at_worker, run.running_since, run.whole = True, None, False
                 run.gone.clear()
                 self._suspects.began(run.id)
                 self._send(start)
@@ -289,7 +292,7 @@ class Queries:
         # Attempt 0: the worker knows nothing of a query that it was asked to stop.
         if run is None or not run.at_worker or event.attempt not in (0, run.attempt):
             return
-        run.at_worker = False
+        run.at_worker, run.whole = False, event.whole
         run.gone.set()
         self._suspects.over(run.id)
         log.info("query ended", query_id=run.id, fault=event.fault and event.fault.message)
@@ -373,9 +376,18 @@ class Queries:
             run.calm()
             run.retry = asyncio.get_running_loop().call_later(1.0, lambda: self._spawn(self._finish(run)))
             return
-        await self._record(run, actual="terminated", message="")
+        await self._record(run, actual="terminated", message="", **await self._end(run))
         run.settle(None)
         await self._forget(run)
+
+    async def _end(self, run: Run) -> dict[str, object]:
+        """The last progress of a query that told all of it."""
+        if not run.whole:
+            return {}
+        try:
+            return {"progress": {**(await self._catalog.query(run.id)).progress, "whole": True}}
+        except PgStreamError:
+            return {}
 
     async def _forget(self, run: Run) -> None:
         run.calm()

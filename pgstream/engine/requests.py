@@ -27,6 +27,7 @@ from pgstream.planner.plan import (
     TableSink,
     ViewSink,
     load,
+    outputs,
     sources,
     view_sources,
     walk,
@@ -36,8 +37,7 @@ from pgstream.planner.plan import (
 def stores_of(plan: Plan) -> set[str]:
     """Every store that a plan reads or writes."""
     found = {s.store for s in sources(plan.root)} | {s.bad_record_store for s in sources(plan.root)}
-    if isinstance(plan.sink, (RecordSink, TableSink)):
-        found.add(plan.sink.store)
+    found |= {s.store for _, s in outputs(plan) if isinstance(s, (RecordSink, TableSink))}
     return {name for name in found if name is not None}
 
 
@@ -56,8 +56,7 @@ async def _access(catalog: Catalog, plan: Plan) -> dict[str, StoreAccess]:
 def _descriptors(plan: Plan, store: str) -> set[str]:
     """The Protobuf messages of a store's entities that a plan names."""
     sides: list[Source | RecordSink] = [s for s in sources(plan.root) if s.store == store]
-    if isinstance(plan.sink, RecordSink) and plan.sink.store == store:
-        sides.append(plan.sink)
+    sides += [s for _, s in outputs(plan) if isinstance(s, RecordSink) and s.store == store]
     return {d for s in sides for d in (s.value_descriptor, s.key_descriptor) if d is not None}
 
 
@@ -86,9 +85,9 @@ def checkpoint(data_dir: Path, query: str) -> Path:
 
 
 def _databases(catalog: Catalog, plan: Plan) -> dict[str, str]:
-    """Those of the view that a query keeps, and of the views whose changes it reads."""
+    """Those of the views that a query keeps, and of the views whose changes it reads."""
     names = {s.database for s in view_sources(plan.root)}
-    names |= {plan.sink.database} if isinstance(plan.sink, ViewSink) else set()
+    names |= {s.database for _, s in outputs(plan) if isinstance(s, ViewSink)}
     return {name: catalog.worker_url(name) for name in names}
 
 
@@ -116,13 +115,16 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
     )
 
 
-def _notify(catalog: Catalog, plan: Plan) -> str:
-    """The channel that is told of the changes of the view that a query keeps."""
-    if not isinstance(plan.sink, ViewSink):
-        return ""
-    full = FullName.read(plan.sink.relation)
-    view = catalog.snapshot.relations.get((full.database, full.schema, full.name))
-    return view.properties.get(NOTIFY, "") if view is not None else ""
+def _notify(catalog: Catalog, plan: Plan) -> dict[str, str]:
+    """The channels that are told of the changes of the views that a query keeps."""
+    found = {}
+    for _, sink in outputs(plan):
+        if isinstance(sink, ViewSink):
+            full = FullName.read(sink.relation)
+            view = catalog.snapshot.relations.get((full.database, full.schema, full.name))
+            if view is not None and NOTIFY in view.properties:
+                found[sink.relation] = view.properties[NOTIFY]
+    return found
 
 
 async def check_logs(catalog: Catalog, record: QueryRecord, plan: Plan, at: int | None = None) -> None:

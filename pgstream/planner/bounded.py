@@ -54,8 +54,8 @@ class Bounded:
         if (cte := cte_of(name, env)) is not None:
             return self.holds(cte.query, cte.env)
         relation = self.relations.known(name)
-        if relation is not None:
-            return relation.kind == "materialized_view"
+        if relation is not None or self.relations.virtual(name) is not None:
+            return relation is not None and relation.kind == "materialized_view"
         if self.relations.foreign(name) is None:
             raise UndefinedRelation(name=str(name), at=name.at)
         return True

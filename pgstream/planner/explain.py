@@ -36,6 +36,8 @@ def _describe(node: plan.Node) -> list[str]:
             return [_source(node)]
         case plan.ViewSource():
             return [_view_source(node)]
+        case plan.Outputs():
+            return ["Outputs"]
         case plan.Filter():
             return [f"Filter {node.condition.sql}"]
         case plan.Project():

@@ -82,6 +82,7 @@ class Lookup:
                     raise NotYet(what=f'two CTEs named "{name.name}" in one query of PostgreSQL\'s', at=name.at)
             elif (record := self.bounded.record(name)) is not None:
                 relations.read.append(record)
+                relations.met.append(record)
                 self.read[str(record.full)] = None
                 self.databases[record.full.database] = None
                 if len(self.databases) > 1:

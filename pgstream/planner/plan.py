@@ -451,6 +451,15 @@ class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
     inputs: list[Node]
 
 
+class Outputs(msgspec.Struct, frozen=True, omit_defaults=True, tag="outputs"):
+    """The results of several queries that run as one: each row is of one input, and goes to the sink at its place
+    (``Sinks``). Only a plan's root. Those that keep state stand first: what Spark numbers is then the same at every
+    start (``KafkaSink.scala``).
+    """
+
+    inputs: list[Node]
+
+
 Node = (
     Source
     | ViewSource
@@ -470,6 +479,7 @@ Node = (
     | Over
     | Recognize
     | Union
+    | Outputs
 )
 
 
@@ -541,7 +551,16 @@ class ResultSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="result"):
     limit: int | None = None
 
 
-Sink = ViewSink | RecordSink | TableSink | ResultSink
+Kept = ViewSink | RecordSink | TableSink
+
+
+class Sinks(msgspec.Struct, frozen=True, omit_defaults=True, tag="sinks"):
+    """Where the inputs of ``Outputs`` go, in their order: each exactly once as by itself, batch by batch together."""
+
+    sinks: list[Kept]
+
+
+Sink = Kept | ResultSink | Sinks
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -574,6 +593,13 @@ def load(data: bytes | str) -> Plan:
     return msgspec.structs.replace(plan, apart=plan.apart or plan.version < 3, version=1)
 
 
+def outputs(plan: Plan) -> list[tuple[Node, Kept | ResultSink]]:
+    """What a plan computes and where each goes: one, or the several of an application."""
+    if isinstance(plan.sink, Sinks):
+        return list(zip(inputs(plan.root), plan.sink.sinks, strict=True))
+    return [(plan.root, plan.sink)]
+
+
 def inputs(node: Node) -> list[Node]:
     """The steps whose rows a step reads, left to right."""
     match node:
@@ -581,7 +607,7 @@ def inputs(node: Node) -> list[Node]:
             return []
         case IntervalJoin() | TemporalJoin() | ChangelogJoin():
             return [node.left, node.right]
-        case Union():
+        case Union() | Outputs():
             return list(node.inputs)
         case _:
             return [node.input]
@@ -604,10 +630,19 @@ def mode(node: Node) -> str:
             return "append" if node.until is not None else "retract"
         case Over():
             return "upsert" if node.versions else "append"
-        case IntervalJoin() | TemporalJoin() | Windows() | Recognize() | Union():
+        case IntervalJoin() | TemporalJoin() | Windows() | Recognize() | Union() | Outputs():
             return "append"
         case _:
             return mode(node.input)
+
+
+STATEFUL = (Aggregate | Normalize | ChangeAggregate | IntervalJoin | TemporalJoin | ChangelogJoin | Rank | Over
+            | Recognize)  # fmt: skip
+
+
+def keeps_state(node: Node) -> bool:
+    """Whether a step, or one below it, keeps state from batch to batch."""
+    return any(isinstance(n, STATEFUL) for n in walk(node))
 
 
 def walk(node: Node) -> list[Node]:

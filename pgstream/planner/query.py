@@ -31,11 +31,11 @@ from pgstream.planner.outputs import Output, hides_window, only, project, select
 from pgstream.planner.over import Overs
 from pgstream.planner.ranks import Numbering, bounded
 from pgstream.planner.recognize import recognized
-from pgstream.planner.relations import Relations, given, opened, windowed
+from pgstream.planner.relations import Relations, Virtual, given, opened, windowed
 from pgstream.planner.set_operations import combined
 from pgstream.planner.steps import Step, wanting
 from pgstream.planner.unnest import is_unnest, unnest
-from pgstream.sql.select import fold
+from pgstream.sql.select import fold, qname
 
 _REFUSED_CLAUSES = (
     ("order", "ORDER BY"),
@@ -251,11 +251,11 @@ class Planner:
         """A FROM that begins with a bounded relation beside a stream: the stream stands first, then."""
         if not joins_ or is_unnest(joins_[0]) or not lookup_joins.turns(self.bounded, first, joins_[0], env):
             return None
-        read = len(self.relations.read)
+        read, met = len(self.relations.read), len(self.relations.met)
         right, right_scope = opened(*self._relation(joins_[0].this, env))
         if right.mode == "append":
             return lookup_joins.turned(self.bounded, first, (right, right_scope), joins_[0], env)
-        del self.relations.read[read:]
+        del self.relations.read[read:], self.relations.met[met:]
         return None
 
     def _relation(self, node: exp.Expr, env: Env, last: bool = False) -> tuple[Step, Scope]:
@@ -280,7 +280,28 @@ class Planner:
         only(node, "this", "db", "catalog", "alias", "hints", "match")
         parts = node.parts
         cte = env.get(fold(parts[0])) if len(parts) == 1 and isinstance(parts[0], exp.Identifier) else None
-        return self._cte(node, cte, name, last) if cte is not None else self.relations.named(node, name)
+        if cte is not None:
+            return self._cte(node, cte, name, last)
+        virtual = self.relations.virtual(qname(node))
+        return self.relations.named(node, name) if virtual is None else self._virtual(node, virtual, name)
+
+    def _virtual(self, node: exp.Table, virtual: Virtual, alias: str) -> tuple[Step, Scope]:
+        """A virtual relation: its query, in the place of its name."""
+        if properties := given(node):
+            raise NotSupported(
+                what="WITH after a virtual relation", at=next(iter(properties.values())).at,
+                hint="Give it to the relations that the virtual one reads.",
+            )  # fmt: skip
+        relations = self.relations.within(virtual)
+        bounded_ = Bounded(relations, virtual.select)
+        planner = Planner(relations, bounded_, virtual.record.kind, self.expires, self.numbering)
+        planner.versions = self.versions
+        step = planner.query(virtual.select.tree, {}, top=True)
+        known = virtual.record.columns
+        columns = tuple(replace(c, type=k.type) for c, k in zip(step.columns, known, strict=True))
+        path = () if alias else tuple(virtual.record.full.path)
+        item = Item(alias or virtual.record.full.name, columns, path, at=at(node))
+        return replace(step, columns=columns), windowed(Scope((item,), placed=step.placed), node.meta.get("window"))
 
     def _cte(self, node: exp.Table, cte: Cte, alias: str, last: bool) -> tuple[Step, Scope]:
         if properties := given(node):

@@ -14,7 +14,7 @@ from sqlglot import exp
 from pgstream import stores, types
 from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import InvalidStatement, NotYet
-from pgstream.names import QName
+from pgstream.names import FullName, QName
 from pgstream.planner import plan, sources
 from pgstream.planner.answers import Answers, Named
 from pgstream.planner.bind import Column, Item, Scope
@@ -22,15 +22,28 @@ from pgstream.planner.plan import WINDOW_BOUNDS
 from pgstream.planner.steps import Bounds, Step, watermarked
 from pgstream.properties import Given
 from pgstream.sql.dialect import WindowCall
-from pgstream.sql.select import qname
+from pgstream.sql.select import Select, qname
 
 _WINDOW_TYPE = types.Type("TIMESTAMP", (3,))
 
 
+@dataclass(frozen=True, slots=True)
+class Virtual:
+    """A relation of an application that is no more than its query; ``database`` and ``schema`` are those of names in
+    it.
+    """
+
+    record: RelationRecord
+    select: Select
+    database: str
+    schema: str
+
+
 @dataclass(slots=True)
 class Relations:
-    """The catalogue as one statement sees it. ``read`` collects the relations met, in the order of the text. ``want``:
-    see ``plan_select``.
+    """The catalogue as one statement sees it. ``read`` collects the relations that are read, in the order of the text;
+    ``met`` those that it names: a virtual one (``virtuals``) stands there for what it reads. ``want``: see
+    ``plan_select``.
     """
 
     snapshot: Snapshot
@@ -39,6 +52,17 @@ class Relations:
     want: str
     read: list[RelationRecord] = field(default_factory=list)
     answers: Answers = field(default_factory=Answers)
+    virtuals: Mapping[FullName, Virtual] | None = None
+    met: list[RelationRecord] = field(default_factory=list)
+
+    def virtual(self, name: QName) -> Virtual | None:
+        """The virtual relation that a name means."""
+        return (self.virtuals or {}).get(self.snapshot.full_name(name, self.database, self.schema))
+
+    def within(self, virtual: Virtual) -> Relations:
+        """For the query of a virtual relation: what it reads is read here, too."""
+        self.met.append(virtual.record)
+        return replace(self, database=virtual.database, schema=virtual.schema, want=virtual.record.kind, met=[])
 
     def known(self, name: QName) -> RelationRecord | None:
         """The relation of the catalogue that a name means."""
@@ -65,6 +89,7 @@ class Relations:
             )  # fmt: skip
         relation = sources.find(name, self.snapshot, self.database, self.schema)
         self.read.append(relation)
+        self.met.append(relation)
         label = alias or name.name
         columns = tuple(Column(c.name, c.name, c.type) for c in relation.columns)
         step = self._source(relation, columns, node, label, name)

@@ -7,7 +7,7 @@ goes in, a plan comes out. Start reading at ``plan_select``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,6 +16,7 @@ from sqlglot import exp
 from pgstream import stores as store_types
 from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import NotSupported, PgStreamError
+from pgstream.names import FullName
 from pgstream.planner import parameters as bound
 from pgstream.planner import plan
 from pgstream.planner.answers import Answers
@@ -23,14 +24,16 @@ from pgstream.planner.bind import at
 from pgstream.planner.bounded import Bounded
 from pgstream.planner.query import Planner
 from pgstream.planner.ranks import Numbering, check_bounded
-from pgstream.planner.relations import Relations
+from pgstream.planner.relations import Relations, Virtual
 from pgstream.planner.steps import Step, with_sources
 from pgstream.sql.select import Select
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A planned select. ``key``: output names of a changelog's key. ``limit``: of an interactive select."""
+    """A planned select. ``key``: output names of a changelog's key. ``limit``: of an interactive select.
+    ``sources`` are read; ``met`` are named: virtual relations stand there for what they read.
+    """
 
     root: plan.Node
     mode: str
@@ -40,6 +43,7 @@ class Planned:
     sources: tuple[RelationRecord, ...]
     stores: tuple[str, ...]
     limit: int | None = None
+    met: tuple[RelationRecord, ...] = ()
 
 
 def plan_select(
@@ -52,9 +56,11 @@ def plan_select(
     parameters: Sequence[bound.Parameter] = (),
     expires: bool = False,
     answers: Answers | None = None,
+    virtuals: Mapping[FullName, Virtual] | None = None,
 ) -> Planned:
     """Plan a select for ``want``: view (early results), stream, changelog (final windows) or result (interactive).
     ``expires``: its state has a time to live. ``answers``: what PostgreSQL has said so far; Unanswered asks for more.
+    ``virtuals``: of the application that it is part of; beside its others Spark's own GROUP BY tells final rows only.
 
     Errors: UndefinedRelation, UndefinedColumn, UndefinedFunction, GroupingError, NotYet … with ``at`` in the text.
     """
@@ -62,7 +68,7 @@ def plan_select(
     try:
         tree = bound.bind(select.tree, parameters)
         limit = _limit(tree, want)
-        empty = Relations(snapshot, database, schema, want, answers=answers or Answers())
+        empty = Relations(snapshot, database, schema, want, answers=answers or Answers(), virtuals=virtuals)
         step, relations = _settled(replace(select, tree=tree), empty, want, expires, numbering)
         check_bounded(plan.walk(step.node))
     except PgStreamError as e:
@@ -80,6 +86,7 @@ def plan_select(
         tuple({r.id: r for r in relations.read}.values()),
         tuple(s for s in stores if s is not None),
         limit,
+        tuple({r.full: r for r in relations.met}.values()),
     )
 
 
@@ -100,10 +107,10 @@ def _settled(
     """The select planned, again while there are ranks by event time that turn out to be bounded by nothing."""
     first: PgStreamError | None = None
     while True:
-        read = replace(relations, read=[])
+        read = replace(relations, read=[], met=[])
         try:
             planner = Planner(read, Bounded(read, select), want, expires, numbering)
-            step = planner.query(select.tree, {}, top=True, last=True)
+            step = planner.query(select.tree, {}, top=True, last=read.virtuals is None)
         except PgStreamError as e:
             first = first or e
             if not numbering.open:

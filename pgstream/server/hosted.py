@@ -21,7 +21,7 @@ from pgstream.server.link import Answer, Ask, Call, Link, Over, Returned, Rows, 
 from pgstream.server.run import as_error
 from pgstream.statements.base import Context, Result, TextRow
 
-HERE = frozenset(("config", "session", "catalog", "engine", "parameters", "parameter_oids"))
+HERE = frozenset(("config", "session", "catalog", "engine", "parameters", "parameter_oids", "virtuals"))
 """What a context has that is not a function of the client's session."""
 AT_ONCE = frozenset(("notice",))
 """Functions that nobody waits for."""
@@ -103,7 +103,7 @@ class Hosted:
 
     def _context(self) -> Context:
         host, ask = self._host, self._ask
-        calls = {f.name: self._calling(f.name) for f in fields(Context) if f.name not in HERE}
+        calls: dict[str, Any] = {f.name: self._calling(f.name) for f in fields(Context) if f.name not in HERE}
         return Context(
             config=host.config,
             session=ask.session,

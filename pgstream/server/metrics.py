@@ -199,7 +199,7 @@ def _queries(out: _Made, organization: OfOrganization) -> None:
     fresh = {id: at for pool in organization.pools for id, at in pool.fresh.items()}
     now = time.time()
     for query in organization.queries or ():
-        labels = [organization.name, query.id, query.sink, query.pool]
+        labels = [organization.name, query.id, ", ".join(query.sinks), query.pool]
         out.add("pgstream_query_state", [*labels, query.actual])
         out.add("pgstream_query_attempts", labels, query.attempt)
         if query.id in fresh:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +31,7 @@ from pgstream.planner.plan import (
     Lookup,
     Node,
     Normalize,
+    Outputs,
     Over,
     Plan,
     Project,
@@ -42,6 +44,7 @@ from pgstream.planner.plan import (
     ViewSource,
     Windows,
     mode,
+    outputs,
     walk,
 )
 from pgstream.spark import faults
@@ -55,10 +58,11 @@ Read = Callable[[Source | ViewSource], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A plan as one DataFrame, and Spark's output mode for it."""
+    """A plan as one DataFrame, and Spark's output mode for it. ``steps``: those whose rows go to its sinks."""
 
     step: Step
     output_mode: str
+    steps: Sequence[Step] = ()
 
 
 class Compiler:
@@ -77,12 +81,16 @@ class Compiler:
         """The whole plan, checked for what Spark can run as a stream."""
         mode = "update" if any(_is_updating(n) for n in walk(plan.root)) else "append"
         self.operators = Operators(self.spark, self.late, mode, plan.state_ttl_ms or 0)
-        step = self.node(plan.root)
-        if step.stateful:
-            # Tasks behind a shuffle no longer are those that read a partition: sinks must not take them for it.
-            step = step.over(step.df.drop("__partition", "__offset"))
+        steps = [self.whole(node) for node, _ in outputs(plan)]
+        step = several(steps) if isinstance(plan.root, Outputs) else steps[0]
         self.check(step.df, mode)
-        return Compiled(step, mode)
+        return Compiled(step, mode, steps)
+
+    def whole(self, node: Node) -> Step:
+        """The rows that a sink is given."""
+        step = self.node(node)
+        # Tasks behind a shuffle no longer are those that read a partition: sinks must not take them for it.
+        return step.over(step.df.drop("__partition", "__offset")) if step.stateful else step
 
     def check(self, df: DataFrame, mode: str) -> None:
         try:
@@ -112,6 +120,8 @@ class Compiler:
                 return self.join(node)
             case Union():
                 return self.union(node)
+            case Outputs():
+                return several([self.whole(n) for n in node.inputs])
             case _:
                 return self.operator(node)
 
@@ -251,6 +261,19 @@ class Compiler:
         for other in rows[1:]:
             df = attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
         return Step(df, "retract" if retract else "append", any(s.stateful for s in steps), any(s.held for s in steps))
+
+
+def several(steps: Sequence[Step]) -> Step:
+    """The rows of all: the number of the step that a row is of, and a struct for each step (``OutputsSink.scala``)."""
+    shapes = [s.df.schema for s in steps]
+    rows = [
+        s.df.select(fn.lit(i).alias("__output"), *(
+            (fn.struct(*(fn.col(quote_spark(c)) for c in s.df.columns)) if i == j else fn.lit(None).cast(shape))
+            .alias(f"__row_{j}") for j, shape in enumerate(shapes)
+        ))
+        for i, s in enumerate(steps)
+    ]  # fmt: skip
+    return Step(reduce(DataFrame.union, rows), stateful=any(s.stateful for s in steps))
 
 
 def _is_updating(node: Node) -> bool:

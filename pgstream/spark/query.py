@@ -19,14 +19,17 @@ from pyspark.sql import SparkSession
 from pgstream.engine.channel import Fault, Start
 from pgstream.names import FullName, quote_always
 from pgstream.planner.plan import (
+    Kept,
     Plan,
     RecordSink,
     ResultSink,
+    Sinks,
     Source,
     TableSink,
     ViewSink,
     ViewSource,
     load,
+    outputs,
     readings,
     sources,
 )
@@ -36,13 +39,15 @@ from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import writing
 from pgstream.spark.session import fresh
 from pgstream.spark.sources import Sources, face, place
-from pgstream.spark.step import Refused
+from pgstream.spark.step import Refused, Step
 from pgstream.stores import find
 from pgstream.stores.spec import LeavingInSpark
 
 log = structlog.get_logger(__name__)
 
 STOP_GRACE_MS = 3000
+FINISH_GRACE_MS = 10_000
+"""For a query's last batch: another query may go on from its end."""
 LONGEST_PAUSE_S = 10.0
 
 
@@ -97,6 +102,7 @@ class RunningQuery:
         return Sources(
             session, self.start.stores, self.limits, self.plan.apart,
             query=self.start.query, attempt=self.start.attempt, databases=self.start.databases,
+            shared=[place(found[0]) for found in self.readings() if len(found) > 1],
         )  # fmt: skip
 
     def again(self, chain: Sequence[Mapping[str, Any]]) -> bool:
@@ -130,7 +136,7 @@ class RunningQuery:
 
     def end(self) -> None:
         """End the stream after its running batch if that ends soon; what it does then is told by an event."""
-        self.kernel.stop(self.start.query, STOP_GRACE_MS)
+        self.kernel.stop(self.start.query, FINISH_GRACE_MS if self.forget else STOP_GRACE_MS)
 
     def clean(self) -> None:
         """Remove the checkpoint of an interactive query, or of one that is forgotten."""
@@ -167,33 +173,41 @@ class RunningQuery:
 
     def sink(self, compiled: Compiled) -> dict[str, Any]:
         """What the kernel is told about the sink."""
-        sink = self.plan.sink
-        common = {"query": self.start.query, "attempt": self.start.attempt, "checkpoint": self.checkpoint,
-                  "output_mode": compiled.output_mode, "trigger_ms": self.trigger_ms}  # fmt: skip
+        own = {"query": self.start.query, "attempt": self.start.attempt}
+        common = own | {"checkpoint": self.checkpoint, "output_mode": compiled.output_mode,
+                        "trigger_ms": self.trigger_ms}  # fmt: skip
+        made = [self._one(sink, step) for (_, sink), step in zip(outputs(self.plan), compiled.steps, strict=True)]
+        if not isinstance(self.plan.sink, Sinks):
+            return common | made[0]
+        return common | {"type": "outputs", "sinks": [
+            {"outputs": numbers, "sink": own | sink} for numbers, sink in together(made)
+        ]}  # fmt: skip
+
+    def _one(self, sink: Kept | ResultSink, step: Step) -> dict[str, Any]:
         match sink:
             case ViewSink():
-                return common | self._view(sink)
+                return self._view(sink)
             case RecordSink():
-                return common | self._records(sink, compiled)
+                return self._records(sink, step)
             case TableSink():
                 access = self.start.stores[sink.store]
-                return common | {"mode": sink.mode, "key": sink.key} | face(access.type).write(sink, access)
+                return {"mode": sink.mode, "key": sink.key} | face(access.type).write(sink, access)
             case ResultSink():
-                return common | {"type": "result", "limit": sink.limit}
+                return {"type": "result", "limit": sink.limit}
 
     def _view(self, sink: ViewSink) -> dict[str, Any]:
         full = FullName.read(sink.relation)
         staging = f"{sink.table.replace('v_', 's_', 1)}_{self.start.attempt}"
         stores = [s[0].store if isinstance(s[0], Source) else "" for s in self.readings()]
         return {"type": "view", "mode": sink.mode, "key": sink.key, **jdbc(self.start.databases[sink.database]),
-                "sources": stores, "relation": sink.relation, "notify": self.start.notify,
+                "sources": stores, "relation": sink.relation, "notify": self.start.notify.get(sink.relation, ""),
                 "table": ".".join(quote_always(p) for p in full.path[1:]),
                 "staging": f"pg_pgstream.{quote_always(staging)}"}  # fmt: skip
 
-    def _records(self, sink: RecordSink, compiled: Compiled) -> dict[str, Any]:
+    def _records(self, sink: RecordSink, step: Step) -> dict[str, Any]:
         access = self.start.stores[sink.store]
         # Source rows keep the order of their partition; results of operators are put in event-time order.
-        order = "all" if compiled.step.stateful else "source" if compiled.step.upsert else "runs"
+        order = "all" if step.stateful else "source" if step.upsert else "runs"
         return {"topic": sink.entity, "mode": sink.mode, "order": order,
                 "value": writing(sink.value_format, sink.timestamp_format, sink.value_schema,
                                  access.descriptors.get(sink.value_descriptor or "")),
@@ -201,3 +215,23 @@ class RunningQuery:
                                access.descriptors.get(sink.key_descriptor or "")),
                 "columns": sink.columns, "key_columns": sink.key_columns,
                 **face(access.type).write(sink, access)}  # fmt: skip
+
+
+def together(sinks: Sequence[dict[str, Any]]) -> list[tuple[list[int], dict[str, Any]]]:
+    """The sinks of one query with the numbers of their outputs: what lies in one PostgreSQL database is one sink, and
+    changes in one transaction.
+    """
+    out: list[tuple[list[int], dict[str, Any]]] = []
+    places: dict[Any, int] = {}
+    for number, sink in enumerate(sinks):
+        if "table" not in sink:
+            out.append(([number], sink | {"output": number}))
+            continue
+        own = {k: sink[k] for k in ("mode", "key", "table", "staging", "relation", "notify") if k in sink}
+        shared = {k: v for k, v in sink.items() if k not in own}
+        place = places.setdefault(json.dumps(shared, sort_keys=True), len(out))
+        if place == len(out):
+            out.append(([], shared | {"views": []}))
+        out[place][0].append(number)
+        out[place][1]["views"].append(own)
+    return out

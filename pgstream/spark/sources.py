@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -47,7 +47,7 @@ class Sources:
     ``limits`` maps topic → partition → the offset of a known bad record that ends what is read. A topic that a query
     reads more than once is one source of Spark's, so that each batch ends at one place in it; ``apart``: it is not, in
     queries of older plans, whose checkpoints count every reading. ``databases``: libpq URLs of those whose views
-    ``query`` reads.
+    ``query`` reads. ``shared``: the places (``place``) of those whose records are fetched once for all their readings.
     """
 
     def __init__(
@@ -60,9 +60,10 @@ class Sources:
         query: str = "",
         attempt: int = 0,
         databases: Mapping[str, str] = MappingProxyType({}),
+        shared: Collection[tuple[Any, ...]] = (),
     ) -> None:
         self.spark, self.stores, self.limits, self.apart = spark, stores, limits, apart
-        self.query, self.attempt, self.databases = query, attempt, databases
+        self.query, self.attempt, self.databases, self.shared = query, attempt, databases, shared
         self.raw: dict[Any, DataFrame] = {}
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
@@ -114,8 +115,13 @@ class Sources:
         if self.apart:
             return self._records(source)
         if (same := place(source)) not in self.raw:
-            self.raw[same] = self._records(source)
+            found = self._records(source)
+            self.raw[same] = self._once(found) if same in self.shared else found
         return self.raw[same]
+
+    def _once(self, records: DataFrame) -> DataFrame:
+        """Fetched once a batch, however many places of the plan read them."""
+        return DataFrame(self.kernel.readOnce(records._jdf), self.spark)
 
     def _records(self, source: Source) -> DataFrame:
         assert self.stores is not None

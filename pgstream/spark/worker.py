@@ -244,9 +244,9 @@ class Worker:
         fault = query.fault(chain) if chain else None
         if fault is not None and fault.sqlstate == "XX000":
             log.error("unexpected failure", query_id=query.start.query, stack=event.get("trace"))
-        self.over(query, fault)
+        self.over(query, fault, whole=event["whole"])
 
-    def over(self, query: RunningQuery, fault: Fault | None) -> None:
+    def over(self, query: RunningQuery, fault: Fault | None, *, whole: bool = False) -> None:
         """A query's stream has ended: told, unless the query waits here for its store."""
         id = query.start.query
         if fault is not None:
@@ -260,7 +260,7 @@ class Worker:
         if self.queries.get(id) is query:
             del self.queries[id]
         query.clean()
-        self.channel.send(Ended(id, query.start.attempt, fault))
+        self.channel.send(Ended(id, query.start.attempt, fault, whole))
 
     def resume(self, query: RunningQuery) -> None:
         """Run an interactive query again after its pause, unless its client is gone."""

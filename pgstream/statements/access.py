@@ -162,7 +162,7 @@ async def name_only_seen(ctx: Context, e: DependentsExist) -> None:
     e.naming(seen)
 
 
-async def query(ctx: Context, privilege: str, ref: str, at: int) -> QueryRecord:
+async def query(ctx: Context, privilege: str, ref: str, at: int | None) -> QueryRecord:
     """The query that a name, or an id, means now. A name may mean another one's newer query than when it was asked
     for: the privilege is asked for of what was found. Errors: UndefinedQuery, InsufficientPrivilege.
     """

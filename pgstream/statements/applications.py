@@ -1,8 +1,7 @@
 """APPLICATION: several statements as one.
 
 Owns: the grammar: an application is read whole, each of its statements by its own class, so a fault is found where it
-is. Running one is planned: it is refused when all is checked, and nothing is made.
-Must not know: how its statements are checked (``trial``). Manual: "APPLICATION".
+is. Must not know: how its statements are checked (``trial``) and run (``together``). Manual: "APPLICATION".
 """
 
 from __future__ import annotations
@@ -10,20 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from pgstream.errors import InvalidStatement, NotYet
+from pgstream.errors import InvalidStatement
 from pgstream.names import Name
+from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
+from pgstream.statements import together
+from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
-from pgstream.statements.continuous import QueryOptions, query_options
-from pgstream.statements.create_as import CreateChangelogAs, CreateMaterializedViewAs, CreateStreamAs, as_form
+from pgstream.statements.continuous import query_options, refuse_resume
+from pgstream.statements.create_as import (
+    CreateChangelogAs,
+    CreateMaterializedViewAs,
+    CreateStreamAs,
+    CreateTableAs,
+    as_form,
+)
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable
 from pgstream.statements.trial import Trial, Whole
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
 from pgstream.statements.virtual import CreateVirtualChangelog, CreateVirtualStream
-
-_HINT = "Send its statements one by one: each CREATE … AS and INSERT INTO runs as a query of its own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +39,25 @@ class BeginApplication(Statement):
     END APPLICATION [WITH ( 'parameter' = value [, ...] )];
 
     Several statements as one: USE DATABASE, SCHEMA and STORE, CREATE STREAM and CHANGELOG (AS, and VIRTUAL), CREATE
-    TABLE, CREATE MATERIALIZED VIEW AS, INSERT INTO. All of them are read and checked, each as if those before it were
-    done, and DESCRIBE shows what they would make, write and read; running an application is not supported yet, so
-    nothing is made.
+    TABLE (AS), CREATE MATERIALIZED VIEW AS, INSERT INTO. Each is checked as if those before it were done; if one fails,
+    nothing is made. Their selects run as one query: a source that several of them read is read once, its materialized
+    views of one database change in one transaction, TERMINATE and RESTART QUERY end and start all of it, and when one
+    fails all stop. The answer is a row for each relation that was made, and the query's row with its id. Virtual
+    relations are seen by the application's own statements only; USE holds within it. Windows are told when they are
+    final, and event time is that of the slowest of the sources that work by it. The parameters are those of QUERY WITH;
+    resuming from another query is not supported for applications.
     """
 
     words: ClassVar = ("BEGIN", "APPLICATION")
+    tag: ClassVar = "BEGIN APPLICATION"
     columns: ClassVar = DDL_ROW
     free: ClassVar = "each of its statements is asked for what it needs"
 
     name: Name
     statements: tuple[Statement, ...]
-    options: QueryOptions
+    query_with: Options
     at: int
+    text: str
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -61,14 +73,18 @@ class BeginApplication(Statement):
             raise InvalidStatement(what=f'application "{name}" has no statements', at=name.at)
         given = c.properties() if c.accept("WITH") else {}
         c.end()
-        return cls(name, tuple(statements), query_options(given), at)
+        refuse_resume(query_options(given), "an application")
+        return cls(name, tuple(statements), given, at, c.text)
 
     async def execute(self, ctx: Context) -> Result:
-        await self.explain(ctx)
-        raise NotYet(what="BEGIN APPLICATION", at=self.at, hint=_HINT)
+        trial = Trial.of(ctx)
+        await trial.run(self.statements, self.query_with)
+        query = await together.begin(ctx, self.text, trial.steps, self.at)
+        lines = [] if query is None else [ddl("query", query.id, "CREATE", [query.id])]
+        return done(self.tag, *trial.rows, *lines)
 
     async def explain(self, ctx: Context) -> Whole:
-        return await Trial.of(ctx).run(self.statements, self.options)
+        return await Trial.of(ctx).run(self.statements, self.query_with)
 
 
 _ALLOWED: tuple[type[Statement], ...] = (CreateVirtualStream, CreateVirtualChangelog, UseDatabase, UseSchema, UseStore,
@@ -82,7 +98,7 @@ def _statement(c: Cursor) -> Statement:
     if c.peek("CREATE", "CHANGELOG"):
         return CreateChangelogAs.parse(c) if as_form(c.fork()) else CreateChangelog.parse(c)
     if c.peek("CREATE", "TABLE") and as_form(c.fork()):
-        raise NotYet(what="CREATE TABLE AS", at=c.at)
+        return CreateTableAs.parse(c)
     for allowed in _ALLOWED:
         if c.peek(*allowed.words):
             return allowed.parse(c)

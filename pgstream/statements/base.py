@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pgstream.catalog.records import Snapshot
     from pgstream.catalog.store import Catalog
     from pgstream.engine.engine import Engine
+    from pgstream.names import FullName
+    from pgstream.planner.relations import Virtual
     from pgstream.sql.cursor import Cursor
     from pgstream.statements.access import Need
     from pgstream.statements.copy import CopyFormat
@@ -101,7 +103,7 @@ class Context:
     ``organizations`` are the user's; ``create_organization`` and ``use_organization`` (by name, with its place in the
     text) move the session there.
     ``parameters`` are the bound values of the extended protocol in text form (None = NULL), ``parameter_oids`` the
-    PostgreSQL types of these.
+    PostgreSQL types of these. ``virtuals``: the virtual relations so far, in a statement of an application.
     """
 
     config: Config
@@ -121,6 +123,7 @@ class Context:
     use_organization: Callable[..., Awaitable[None]]
     parameters: Sequence[str | None] = ()
     parameter_oids: Sequence[int] = ()
+    virtuals: Mapping[FullName, Virtual] | None = None
 
     @property
     def snapshot(self) -> Snapshot:

@@ -7,21 +7,22 @@ Owns: the order of effects (checks, entity, catalogue, engine) that every statem
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
-from pgstream.errors import UndefinedQuery
+from pgstream.errors import NotSupported, UndefinedQuery
 from pgstream.names import FullName
 from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, sources, view_sources
 from pgstream.planner.select import Planned
 from pgstream.properties import Given, Options
-from pgstream.statements import registered, topics
+from pgstream.statements import registered, resume, topics
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
+from pgstream.statements.resume import Resume
 from pgstream.stores.spec import Kind, Option, OptionTable
 
-_RESUME = "Resuming from a terminated query's positions is planned."
 _NAME = Option("query.name", Kind.TEXT, "Name of the query; queries of one name count versions.")
 
 QUERY = OptionTable(
@@ -29,9 +30,9 @@ QUERY = OptionTable(
     (
         _NAME,
         Option("state.ttl.millis", Kind.INTEGER, "Forget state that was not touched for this long.", minimum=1),
-        Option("resume.from.query.id", Kind.TEXT, "Query to go on from.", later=_RESUME),
-        Option("resume.from.query.name", Kind.TEXT, "Query to go on from.", later=_RESUME),
-        Option("resume.from.query.version", Kind.INTEGER, "Query to go on from.", later=_RESUME),
+        Option(resume.ID, Kind.TEXT, "Begin where this terminated query stopped; it read the same topic."),
+        Option(resume.NAME, Kind.TEXT, "The same by name; without a version the latest of that name."),
+        Option(resume.VERSION, Kind.INTEGER, "Version of the query to go on from.", minimum=1),
     ),
 )
 VIEW = OptionTable(
@@ -51,11 +52,16 @@ class QueryOptions:
 
     name: str | None = None
     state_ttl_ms: int | None = None
+    resume: Resume | None = None
 
     @property
     def expires(self) -> bool:
         """Whether state has a time to live."""
         return self.state_ttl_ms is not None
+
+
+Made = tuple[RelationRecord, bool, int | None]
+"""A relation that a query makes, whether it writes it, and the place of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,17 @@ def query_options(given: Options, name: Given | None = None) -> QueryOptions:
     """``name``: a 'query.name' that stood elsewhere in the statement."""
     checked = QUERY.check({**given, "query.name": name} if name is not None else given)
     ttl = checked.get("state.ttl.millis")
-    return QueryOptions(checked.get("query.name"), int(ttl) if ttl is not None else None)
+    return QueryOptions(
+        checked.get("query.name"), int(ttl) if ttl is not None else None, resume.told(given, checked)
+    )  # fmt: skip
+
+
+def refuse_resume(options: QueryOptions, what: str) -> None:
+    """Of what cannot begin where another query stopped."""
+    if options.resume is not None:
+        raise NotSupported(
+            what=f"{resume.ID} of {what}", at=options.resume.at, hint="CREATE … AS and INSERT INTO can be resumed."
+        )
 
 
 async def analyze(ctx: Context, root: Node) -> tuple[ColumnRecord, ...]:
@@ -98,42 +114,61 @@ def plan(root: Node, sink: Sink, columns: tuple[ColumnRecord, ...], options: Que
 
 async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRecord:
     """Make what the query needs, record it, start it. What was made is undone when a later step fails."""
+    if p.options.resume is not None:
+        p = replace(p, plan=await resume.resumed(ctx, p.options.resume, p.plan))
     async with AsyncExitStack() as undo:
-        if p.sink is not None:
-            like = p.planned.sources[0] if p.planned.sources else None
-            if await topics.settle(ctx, p.sink, p.into, like, p.sink.kind.sink_entity):
-                undo.push_async_callback(topics.drop, ctx, p.sink)
-            if any(s.starting_position == "earliest" for s in sources(p.plan.root)):
-                await topics.warn_of_retention(ctx, p.sink)
-            p = replace(p, plan=await registered.settle(ctx, p.sink, p.plan))
-        reads = {FullName.read(s.relation) for s in view_sources(p.plan.root)}
-        query = await ctx.catalog.create_query(_record(ctx, sql, p), p.relation, at=at, reads=reads)
-        undo.push_async_callback(_discard, ctx, query.id)
-        await ctx.engine.launch(query.id)
-        undo.pop_all()
+        p = await placed(ctx, p, undo)
+        made = record(ctx, sql, p.kind, p.plan, [p])
+        query = await ctx.catalog.create_query(made, p.relation, at=at, reads=views_read(p.plan))
+        await launch(ctx, query.id, undo)
     return query
 
 
-async def _discard(ctx: Context, query: str) -> None:
+async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack) -> Prepared:
+    """With the entity that it writes to and its schemas there; what was made for it is undone by ``undo``."""
+    if p.sink is None:
+        return p
+    like = p.planned.sources[0] if p.planned.sources else None
+    if await topics.settle(ctx, p.sink, p.into, like, p.sink.kind.sink_entity):
+        undo.push_async_callback(topics.drop, ctx, p.sink)
+    if any(s.starting_position == "earliest" for s in sources(p.plan.root)):
+        await topics.warn_of_retention(ctx, p.sink)
+    return replace(p, plan=await registered.settle(ctx, p.sink, p.plan))
+
+
+async def launch(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName] = ()) -> None:
+    """Start a recorded query, and keep what ``undo`` would undo. ``also``: relations that go with it if it cannot."""
+    undo.push_async_callback(_discard, ctx, query, also)
+    await ctx.engine.launch(query, also)
+    undo.pop_all()
+
+
+async def _discard(ctx: Context, query: str, also: Collection[FullName]) -> None:
     # The engine discards a query whose launch failed by itself; here the statement was interrupted, or more went wrong.
     with suppress(UndefinedQuery):
         await ctx.engine.terminate(query)
-        await ctx.catalog.discard_query(query)
+        await ctx.catalog.discard_query(query, also)
 
 
-def _record(ctx: Context, sql: str, p: Prepared) -> QueryRecord:
-    stores = {*p.planned.stores, *((p.sink.store.name,) if p.sink is not None else ())}
+def views_read(plan: Plan) -> set[FullName]:
+    """The materialized views whose changes a plan reads."""
+    return {FullName.read(s.relation) for s in view_sources(plan.root)}
+
+
+def record(ctx: Context, sql: str, kind: str, plan: Plan, parts: Sequence[Prepared]) -> QueryRecord:
+    """A query as the catalogue keeps it. ``parts``: what it is made of; only an application has more than one."""
+    stores = {s for p in parts for s in (*p.planned.stores, *((p.sink.store.name,) if p.sink is not None else ()))}
     return QueryRecord(
         id=str(uuid.uuid4()),
-        name=p.options.name,
+        name=parts[0].options.name,
         version=1,
-        kind=p.kind,
+        kind=kind,
         sql=sql.strip(),
-        plan=p.plan.json(),
+        plan=plan.json(),
         owner=ctx.session.role,
-        database=p.into.full.database,
-        sources=tuple(str(r.full) for r in p.planned.sources),
-        sink=str(p.into.full),
+        database=parts[0].into.full.database,
+        sources=tuple(dict.fromkeys(str(r.full) for p in parts for r in p.planned.sources)),
+        sinks=tuple(dict.fromkeys(str(p.into.full) for p in parts)),
         stores=tuple(sorted(stores)),
         pool=ctx.session.pool,
     )

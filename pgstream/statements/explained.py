@@ -12,7 +12,7 @@ from typing import Any
 
 from pgstream.catalog.records import RelationRecord
 from pgstream.planner.explain import explain
-from pgstream.planner.plan import Plan, RecordSink, ResultSink, TableSink, ViewSink
+from pgstream.planner.plan import Kept, Plan, RecordSink, ResultSink, TableSink, ViewSink, outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ def relation_facts(r: RelationRecord) -> dict[str, Any]:
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan as an indented tree, the sink first."""
-    return f"{_sink(plan)}\n{explain(plan.root)}"
+    """A plan as an indented tree, the sink first; of an application each."""
+    return "\n\n".join(f"{_sink(sink)}\n{explain(node)}" for node, sink in outputs(plan))
 
 
-def _sink(plan: Plan) -> str:
-    match plan.sink:
+def _sink(sink: Kept | ResultSink) -> str:
+    match sink:
         case ViewSink() as s:
             key = f", key {', '.join(s.key)}" if s.key else ""
             return f"Materialized view {s.relation}, {s.mode}{key}"

@@ -47,7 +47,7 @@ async def plan(
         try:
             return plan_select(
                 select, ctx.snapshot, session.database, session.schema, want, parameters=parameters, expires=expires,
-                answers=answers,
+                answers=answers, virtuals=ctx.virtuals,
             )  # fmt: skip
         except Unanswered as e:
             question = e.question

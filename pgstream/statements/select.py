@@ -22,7 +22,7 @@ from pgstream.statements import access, continuous, postgres_queries
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS
 from pgstream.statements.base import Column, Context, Result, Session, Statement
-from pgstream.statements.continuous import QueryOptions, query_options
+from pgstream.statements.continuous import QueryOptions, query_options, refuse_resume
 from pgstream.statements.explained import Explained, relation_facts
 
 
@@ -55,7 +55,9 @@ class SelectStream(Statement):
         if c.peek("PARTITION", "BY"):
             raise InvalidStatement(what="PARTITION BY cannot be used in an interactive SELECT", at=c.at)
         query_with = c.query_with()
-        return cls(select, query_options(query_with))
+        options = query_options(query_with)
+        refuse_resume(options, "an interactive SELECT")
+        return cls(select, options)
 
     def parameter_types(self, snapshot: Snapshot, session: Session) -> Mapping[int, int]:
         seen = snapshot.seen_by(session.role)

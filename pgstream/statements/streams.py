@@ -83,7 +83,7 @@ class CreateStream(Statement):
         full = places.new_relation(ctx, self.name)
         if (full.database, full.schema, full.name) in ctx.snapshot.relations:
             return already(ctx, self, full)
-        d, relation = await self._relation(ctx, full)
+        d, relation = await self.relation(ctx, full)
         async with AsyncExitStack() as undo:
             if await topics.settle(ctx, d, relation):
                 undo.push_async_callback(topics.drop, ctx, d)
@@ -93,14 +93,11 @@ class CreateStream(Statement):
 
     async def explain(self, ctx: Context) -> Explained:
         full = places.new_relation(ctx, self.name)
-        _, relation = await self._relation(ctx, full)
+        _, relation = await self.relation(ctx, full)
         return Explained(f"CREATE_{self.kind.upper()}", ddl=relation_facts(relation))
 
-    async def relation(self, ctx: Context, full: FullName) -> RelationRecord:
-        """What would be made, checked."""
-        return (await self._relation(ctx, full))[1]
-
-    async def _relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
+    async def relation(self, ctx: Context, full: FullName) -> tuple[declared.Declared, RelationRecord]:
+        """What would be made, checked, and where."""
         d = declared.declare(ctx, self.given, self.name.name.lower(), _CAN[self.kind], self.name.at)
         if d.get("value.format") is None:
             raise MissingOption(

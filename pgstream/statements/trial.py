@@ -9,18 +9,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pgstream.catalog.records import DatabaseRecord, RelationRecord, SchemaRecord, Snapshot
-from pgstream.errors import DuplicateRelation, InvalidStatement
+from pgstream.errors import DuplicateRelation, InvalidOption, InvalidStatement, NotYet
 from pgstream.names import FullName, QName
+from pgstream.planner.relations import Virtual
+from pgstream.properties import Options
 from pgstream.statements import access, continuous, places
 from pgstream.statements.access import Need
-from pgstream.statements.base import Context, Statement
+from pgstream.statements.answers import ddl
+from pgstream.statements.base import Context, Statement, TextRow
+from pgstream.statements.continuous import Prepared
 from pgstream.statements.create_as import CreateAs, CreateStreamAs
+from pgstream.statements.declared import Declared
 from pgstream.statements.explained import Explained, plan_text, relation_facts
 from pgstream.statements.insert import InsertInto
-from pgstream.statements.streams import CreateStream
+from pgstream.statements.streams import CreateStream, already
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
 from pgstream.statements.virtual import VIRTUAL, CreateVirtual
 
@@ -78,22 +83,44 @@ class _Catalog:
         self.snapshot = replace(self.snapshot, relations={**self.snapshot.relations, place: r})
 
 
+class Declaring(NamedTuple):
+    """A relation that a statement declares, where, and its name's place in the text."""
+
+    sink: Declared
+    relation: RelationRecord
+    at: int | None
+
+
+class Starting(NamedTuple):
+    """A query that a statement starts, and the place of the name that it writes."""
+
+    prepared: Prepared
+    at: int | None
+
+
 @dataclass(slots=True)
 class Trial:
-    """One run over an application's statements."""
+    """One run over an application's statements. ``steps``: what they are to do, in their order; ``rows``: what is
+    answered.
+    """
 
     ctx: Context
     catalog: _Catalog
+    virtuals: dict[FullName, Virtual] = field(default_factory=dict)
+    steps: list[Declaring | Starting] = field(default_factory=list)
+    rows: list[TextRow] = field(default_factory=list)
     explained: list[Explained] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(cls, ctx: Context) -> Trial:
         catalog: Any = _Catalog(ctx.catalog, ctx.session.role)
-        return cls(replace(ctx, session=replace(ctx.session), catalog=catalog), catalog)
+        virtuals: dict[FullName, Virtual] = {}
+        within = replace(ctx, session=replace(ctx.session), catalog=catalog, virtuals=virtuals)
+        return cls(within, catalog, virtuals)
 
-    async def run(self, statements: Sequence[Statement], options: continuous.QueryOptions) -> Whole:
-        """Errors: those of each statement, at its place in the text."""
+    async def run(self, statements: Sequence[Statement], query_with: Options) -> Whole:
+        """``query_with``: the parameters of the whole. Errors: those of each statement, at its place in the text."""
         for statement in statements:
             for need in statement.needs(self.ctx):
                 await access.require(self.ctx, need)
@@ -103,11 +130,14 @@ class Trial:
                 case CreateStream():
                     await self._create(statement)
                 case CreateAs():
-                    await self._create_as(statement)
+                    _check_options({**statement.query_with, **_named(statement.given)})
+                    await self._create_as(replace(statement, query_with=query_with))
                 case InsertInto():
-                    await self._insert(statement)
+                    _check_options(statement.query_with)
+                    await self._insert(replace(statement, query_with=query_with))
                 case CreateVirtual():
-                    await self._virtual(statement.create, options)
+                    _check_options(statement.create.query_with)
+                    await self._virtual(statement.create, continuous.query_options(query_with))
         return Whole(tuple(self.explained), tuple(self.written))
 
     def _use(self, statement: UseDatabase | UseSchema | UseStore) -> None:
@@ -131,25 +161,47 @@ class Trial:
 
     async def _create(self, statement: CreateStream) -> None:
         full = self._new(statement.name, if_not_exists=statement.if_not_exists)
-        if full is not None:
-            relation = await statement.relation(self.ctx, full)
-            self._add(Explained(f"CREATE_{statement.kind.upper()}", ddl=facts(relation)), relation)
+        if full is None:
+            self._there(statement)
+            return
+        d, relation = await statement.relation(self.ctx, full)
+        self.steps.append(Declaring(d, relation, statement.name.at))
+        self.rows.append(ddl(statement.kind, str(full), "CREATE", full.path))
+        self._add(Explained(f"CREATE_{statement.kind.upper()}", ddl=facts(relation)), relation)
+
+    def _there(self, statement: CreateStream | CreateAs) -> None:
+        """IF NOT EXISTS of what exists."""
+        full = places.new_relation(self.ctx, statement.name)
+        self.rows += already(self.ctx, statement, full).rows  # type: ignore[arg-type]
 
     async def _create_as(self, statement: CreateAs) -> None:
-        if self._new(statement.name, if_not_exists=statement.if_not_exists) is None:
+        full = self._new(statement.name, if_not_exists=statement.if_not_exists)
+        if full is None:
+            self._there(statement)
             return
-        p = await statement.prepare(self.ctx)
-        self.written.append(facts(p.into))
+        p = await self._prepared(statement)
+        self.rows.append(ddl(statement.kind, str(full), "CREATE", full.path))
         kind = f"CREATE_{statement.kind.upper()}_AS"
-        self._add(Explained(kind, facts(p.into), sources=_sources(p.planned.sources), plan=p.plan), p.into)
+        self._add(Explained(kind, facts(p.into), sources=_sources(p.planned.met), plan=p.plan), p.into)
+
+    async def _prepared(self, statement: CreateAs | InsertInto) -> Prepared:
+        p = await statement.prepare(self.ctx)
+        own = {s.prepared.into.full for s in self.steps if isinstance(s, Starting)}
+        for view in sorted(continuous.views_read(p.plan) & own, key=str):
+            raise NotYet(
+                what=f'reading materialized view "{view}" in the application that makes it', at=statement.select.at,
+                hint="Make a VIRTUAL CHANGELOG of its query, and read that in both.",
+            )  # fmt: skip
+        self.steps.append(Starting(p, statement.name.at))
+        self.written.append(facts(p.into))
+        return p
 
     async def _insert(self, statement: InsertInto) -> None:
         if statement.name.parts[0] == VIRTUAL and len(statement.name.parts) == 3:
             what = "a virtual relation is written by the statement that creates it, and by no other"
             raise InvalidStatement(what=what, at=statement.name.at)
-        p = await statement.prepare(self.ctx)
-        self.written.append(facts(p.into))
-        self._add(Explained("INSERT_INTO", sink=facts(p.into), sources=_sources(p.planned.sources), plan=p.plan), None)
+        p = await self._prepared(statement)
+        self._add(Explained("INSERT_INTO", sink=facts(p.into), sources=_sources(p.planned.met), plan=p.plan), None)
 
     async def _virtual(self, create: CreateStreamAs, options: continuous.QueryOptions) -> None:
         for need in (Need("create_query"), *access.reads(create.select), access.runs(self.ctx.session)):
@@ -159,16 +211,14 @@ class Trial:
         if full is None:
             return
         planned, columns, key = await create.typed(self.ctx, options)
-        first = planned.sources[0] if planned.sources else None
-        # It lies nowhere; what reads it is planned as if it lay where its first source does.
+        session = self.ctx.session
         relation = RelationRecord(
-            id=str(uuid.uuid4()), full=full, kind=create.kind, columns=columns, owner=self.ctx.session.role,
-            primary_key=key, store=first.store if first else self.ctx.session.store, entity=str(full),
-            properties={"value.format": "json"},
-        )  # fmt: skip
+            id=str(uuid.uuid4()), full=full, kind=create.kind, columns=columns, owner=session.role, primary_key=key
+        )
+        self.virtuals[full] = Virtual(relation, create.select, session.database, session.schema)
         self.written.append(facts(relation))
         self._add(
-            Explained(f"CREATE_{create.kind.upper()}_AS", facts(relation), sources=_sources(planned.sources)), relation
+            Explained(f"CREATE_{create.kind.upper()}_AS", facts(relation), sources=_sources(planned.met)), relation
         )
 
     def _add(self, explained: Explained, made: RelationRecord | None) -> None:
@@ -180,7 +230,21 @@ class Trial:
 def facts(r: RelationRecord) -> dict[str, Any]:
     """A relation in the words of DESCRIBE <statement>, and whether only the application has it."""
     virtual = r.full.database == VIRTUAL
-    return {**relation_facts(r), **({"store_name": None} if virtual else {}), "is_virtual": virtual}
+    return {**relation_facts(r), "is_virtual": virtual}
+
+
+def _check_options(given: Options) -> None:
+    """A statement's own, which can only be the whole's."""
+    if given:
+        option = next(iter(given.values()))
+        raise InvalidOption(
+            what=f'parameter "{option.name}" cannot be given to a statement of an application', at=option.at,
+            hint="Its statements run as one query: END APPLICATION WITH ('query.name' = …) has its parameters.",
+        )  # fmt: skip
+
+
+def _named(given: Options) -> Options:
+    return {k: v for k, v in given.items() if k == "query.name"}
 
 
 def _sources(found: Iterable[RelationRecord]) -> tuple[dict[str, Any], ...]:

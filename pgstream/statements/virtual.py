@@ -43,6 +43,11 @@ class CreateVirtual(Statement):
         if create.given:
             given = next(iter(create.given.values()))
             raise InvalidStatement(what="a virtual relation has no parameters", at=given.at, hint="It has no topic.")
+        if create.partition_by:
+            raise InvalidStatement(
+                what="PARTITION BY cannot be used in a virtual relation", at=create.partition_by[0].at,
+                hint="It has no topic, and no record keys.",
+            )  # fmt: skip
         return cls(create, at)
 
     async def execute(self, ctx: Context) -> Result:
@@ -50,9 +55,10 @@ class CreateVirtual(Statement):
 
 
 class CreateVirtualStream(CreateVirtual):
-    """CREATE VIRTUAL STREAM virtual.public.stream_name AS select_statement [PARTITION BY column [, ...]];
+    """CREATE VIRTUAL STREAM virtual.public.stream_name AS select_statement;
 
-    In an application: a stream without a topic, which its other statements read. Elsewhere it is an error.
+    In an application: a stream without a topic, which its other statements read. Each of them has its query in the
+    place of its name. Elsewhere it is an error.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "VIRTUAL", "STREAM")
@@ -63,7 +69,8 @@ class CreateVirtualStream(CreateVirtual):
 class CreateVirtualChangelog(CreateVirtual):
     """CREATE VIRTUAL CHANGELOG virtual.public.changelog_name AS select_statement;
 
-    In an application: a changelog without a topic, which its other statements read. Elsewhere it is an error.
+    In an application: a changelog without a topic, which its other statements read, as CREATE VIRTUAL STREAM. Elsewhere
+    it is an error.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "VIRTUAL", "CHANGELOG")

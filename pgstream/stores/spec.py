@@ -483,7 +483,7 @@ class SparkFace(Protocol):
 
     def write(self, sink: Any, access: Any) -> dict[str, Any]:
         """What the kernel is told of a sink beside its rows. ``type``: ``kafka``, or the name of a class that extends
-        ``BatchSink`` and is made of the whole as JSON text."""
+        ``TaskSink`` and is made of the whole as JSON text."""
 
     def bad_records(self, access: Any) -> dict[str, str]:
         """The settings of a producer of bad records, where ``Can.BAD_RECORDS`` is whole."""

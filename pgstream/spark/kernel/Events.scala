@@ -32,6 +32,7 @@ object Events {
   def ended(run: Run, failure: Option[Throwable]): ObjectNode = {
     val o = Json.obj
     o.put("type", "ended").put("query", run.query).put("attempt", run.attempt).put("asked", run.sink.stopping || run.finished)
+    o.put("whole", run.whole && failure.isEmpty)
     val list = o.putArray("chain")
     failure.foreach { f =>
       chain(list, f)

@@ -4,27 +4,23 @@ import scala.collection.mutable.ArrayBuffer
 
 import org.apache.kafka.clients.producer.ProducerRecord
 
-import org.apache.spark.TaskContext
-import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types._
 
 import Json.Node
 
 /** A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own. */
-class KafkaSink(config: String) extends BatchSink {
-  override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
-    val text = config
-    val counts = rows.sparkContext.runJob(
-      rows,
-      (t: TaskContext, it: Iterator[InternalRow]) => KafkaSink.writePart(text, schema, batch, t.partitionId(), it)
-    )
-    wrote(counts.sum)
-  }
+class KafkaSink(config: String) extends TaskSink {
+  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = KafkaSink.work(config, batch, schemas.head)
+  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = done.map(_.made.asInstanceOf[Long]).sum
 }
 
 object KafkaSink {
   type Record = ProducerRecord[Array[Byte], Array[Byte]]
+
+  private def work(config: String, batch: Long, schema: StructType): TaskSink.Work =
+    (_, task, rows) => writePart(config, schema, batch, task, rows)
+
   /** Rows of a stateless query are put in event-time order in runs of this many; its input is nearly in order. */
   private val Run = 50000
 
@@ -38,11 +34,12 @@ object KafkaSink {
     if (at >= 0 && !first.isNullAt(at)) s"p${first.getInt(at)}" else s"t$task"
   }
 
-  def writePart(config: String, schema: StructType, batch: Long, task: Int, all: Iterator[InternalRow]): Long = {
+  private def writePart(config: String, schema: StructType, batch: Long, task: Int, all: Iterator[InternalRow]): Long = {
     if (!all.hasNext) return 0
     val rows = all.buffered
     val c = Json.read(config)
-    val name = writerOf(task, rows.head, schema)
+    // Of one query's sinks each has writers of its own.
+    val name = c.opt("output").map(o => s"o$o-").getOrElse("") + writerOf(task, rows.head, schema)
     val writer = KafkaWriter.open(c.str("query"), c.get("attempt").asInt, name, c.str("topic"), c.entries("properties"))
     val format = new RecordFormat(c, schema)
     val order = c.str("order")

@@ -30,6 +30,9 @@ object Kernel {
   /** A session for what this thread does: else Spark takes its defaults here and there, which know no type TIME. */
   def activate(spark: SparkSession): Unit = ClassicSession.setActiveSession(spark.asInstanceOf[ClassicSession])
 
+  /** The records of a source that a query reads in several places. */
+  def readOnce(df: DataFrame): DataFrame = ReadOnce(df)
+
   /** The rows of a source, its event time told to Spark. */
   def eventTime(df: DataFrame, lateness: String): DataFrame = EventTime(df, lateness)
 
@@ -60,11 +63,9 @@ object Kernel {
     val c = Json.read(sink)
     val query = c.str("query")
     val made = c.str("type") match {
-      case "view" => new ViewSink(sink)
-      case "kafka" => new KafkaSink(sink)
       case "result" => new ResultSink(sink)
-      // A store type's own, by the name of its class (`SparkFace.write`).
-      case other => Class.forName(other).getConstructor(classOf[String]).newInstance(sink).asInstanceOf[BatchSink]
+      case "outputs" => new OutputsSink(sink, taskSink)
+      case _ => taskSink(sink)
     }
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
     val run = new Run(query, c.get("attempt").asInt, made, bad, late)
@@ -81,6 +82,13 @@ object Kernel {
     catch { case e: Throwable => Watch.drop(query); throw e }
     // A stream that failed at once ended before `stream` was known.
     if (!run.stream.isActive) Watch.onTerminated(run.stream.runId)
+  }
+
+  private def taskSink(sink: String): TaskSink = Json.read(sink).str("type") match {
+    case "view" => new ViewSink(sink)
+    case "kafka" => new KafkaSink(sink)
+    // A store type's own, by the name of its class (`SparkFace.write`).
+    case other => Class.forName(other).getConstructor(classOf[String]).newInstance(sink).asInstanceOf[TaskSink]
   }
 
   private def badRecord(json: String): BadRecordException = {
@@ -101,7 +109,9 @@ object Kernel {
       case Some(run) =>
         run.sink.stopping = true
         val end = System.currentTimeMillis() + graceMs
-        while (run.stream.isActive && run.stream.status.isTriggerActive && System.currentTimeMillis() < end) Thread.sleep(5)
+        def between = run.sink.parked || !run.stream.status.isTriggerActive
+        while (run.stream.isActive && !between && System.currentTimeMillis() < end) Thread.sleep(5)
+        run.whole = run.stream.isActive && between
         run.stream.stop()
         true
     }

@@ -6,8 +6,6 @@ import java.util.{Base64, UUID}
 import scala.collection.mutable
 import scala.collection.mutable.ArrayBuffer
 
-import org.apache.spark.TaskContext
-import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types.StructType
 
@@ -17,14 +15,12 @@ import Json.Node
 class RecordTooLargeException(message: String) extends RuntimeException(message)
 
 /** A data stream, at least once: a batch that is repeated is written again. Each task writes its rows in their order. */
-class KinesisSink(config: String) extends BatchSink {
-  override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
-    val text = config
-    val c = Json.read(config)
-    val stream = KinesisStream.of(config, c.str("keys"))
-    val now = stream.copy(place = stream.place.now)
-    wrote(rows.sparkContext.runJob(rows, (_: TaskContext, it: Iterator[InternalRow]) => KinesisSink.part(text, now, schema, it)).sum)
+class KinesisSink(config: String) extends TaskSink {
+  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = {
+    val stream = KinesisStream.of(config, Json.read(config).str("keys"))
+    KinesisSink.work(config, stream.copy(place = stream.place.now), schemas.head)
   }
+  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = done.map(_.made.asInstanceOf[Long]).sum
 }
 
 object KinesisSink {
@@ -33,6 +29,9 @@ object KinesisSink {
   private val LargestRecord = 1 << 20
   private val LongestKey = 256
   private val PatienceMs = 60000L
+
+  private def work(config: String, stream: KinesisStream, schema: StructType): TaskSink.Work =
+    (_, _, rows) => part(config, stream, schema, rows)
 
   private def part(config: String, stream: KinesisStream, schema: StructType, rows: Iterator[InternalRow]): Long = {
     val format = new RowFormat(Json.read(config), schema)

@@ -2,6 +2,7 @@ package org.apache.spark.sql.pgstream
 
 import java.util.concurrent.ConcurrentHashMap
 
+import org.apache.spark.TaskContext
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SQLContext}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -20,6 +21,8 @@ abstract class BatchSink extends Sink {
   /** Of the last batch, and of all since the query was started. */
   @volatile var rowsOut, totalOut = 0L
   @volatile var stopping: Boolean = false
+  /** A batch came after the query was asked to stop: it waits for the end, and nothing of it is written. */
+  @volatile var parked: Boolean = false
   val idle = new IdleSources
   /** A fault to raise after the next batch: what came before a bad record has then been written. */
   @volatile var failAfter: Option[RuntimeException] = None
@@ -31,17 +34,47 @@ abstract class BatchSink extends Sink {
   /** Whether what is written outlives this process; its end then waits for a batch under way. */
   protected def lasting: Boolean = true
 
-  override def addBatch(batch: Long, data: DataFrame): Unit = if (lasting) Sinks.running(run(batch, data)) else run(batch, data)
+  override def addBatch(batch: Long, data: DataFrame): Unit = {
+    while (stopping && lasting) { parked = true; Thread.sleep(1000) } // until `stop` interrupts it
+    if (lasting) Sinks.running(run(batch, data)) else run(batch, data)
+  }
 
   private def run(batch: Long, data: DataFrame): Unit = {
     val execution = data.asInstanceOf[org.apache.spark.sql.classic.Dataset[_]].queryExecution
     Passed.tell(execution)
-    write(batch, execution.toRdd, data.schema)
+    try write(batch, execution.toRdd, data.schema)
+    finally ReadOnce.release(execution)
     idle.batch(execution.executedPlan)
     failAfter.foreach(throw _)
   }
 
   def close(): Unit = ()
+}
+
+/**
+ * A sink whose work is a job of Spark's: what each task does with its rows, and what the driver does when all are done.
+ * Its rows are of one output, or of several, each with a schema of its own (``Outputs``).
+ */
+abstract class TaskSink extends BatchSink {
+  import TaskSink._
+
+  /** Before the tasks of a batch. The work is sent to them: it must not hold this sink. */
+  private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): Work
+
+  /** After them, with what each gave; how many rows were written. */
+  private[pgstream] def end(batch: Long, done: Seq[Done]): Long
+
+  override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
+    val work = begin(batch, Seq(schema))
+    val job = (t: TaskContext, it: Iterator[InternalRow]) => work(0, t.partitionId(), it)
+    wrote(end(batch, rows.sparkContext.runJob(rows, job).toSeq.map(Done(0, _))))
+  }
+}
+
+object TaskSink {
+  /** An output's number among the sink's, a task's, and the task's rows of that output. */
+  type Work = (Int, Int, Iterator[InternalRow]) => Any
+  case class Done(output: Int, made: Any)
 }
 
 object Sinks {

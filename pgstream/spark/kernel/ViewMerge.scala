@@ -5,14 +5,15 @@ import java.sql.Connection
 
 import org.postgresql.PGConnection
 
-/** The statements that bring a batch into a view's table; the caller holds the transaction. */
-class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
+/** The statements that bring a batch into a view's table; the caller holds the transaction. `number`: among its views. */
+class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout, number: Int = 0) {
   import ViewMerge.quote
 
   private val names = layout.names.map(quote)
   private val list = names.mkString(", ")
   private val keys = layout.key.map(quote)
-  private val fresh = "pg_temp.pgstream_fresh"
+  private val small = s"pgstream_fresh_$number"
+  private val fresh = s"pg_temp.$small"
 
   /** The unlogged staging table for large batches, and the session's own small one. */
   def prepare(): Unit = {
@@ -20,7 +21,7 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout) {
     run(s"CREATE UNLOGGED TABLE IF NOT EXISTS ${target.staging} (LIKE ${target.table}${ViewMerge.HiddenColumns})")
     run(s"TRUNCATE ${target.staging}")
     if (layout.changes)
-      run(s"CREATE TEMP TABLE pgstream_fresh (LIKE ${target.table}${ViewMerge.HiddenColumns}) ON COMMIT DELETE ROWS")
+      run(s"CREATE TEMP TABLE $small (LIKE ${target.table}${ViewMerge.HiddenColumns}) ON COMMIT DELETE ROWS")
     // Staging rows keep NULLs of a deleted key's other columns.
     run(ViewMerge.dropNotNull(target.staging))
     if (layout.changes) run(ViewMerge.dropNotNull(fresh))

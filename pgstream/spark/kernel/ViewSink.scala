@@ -3,6 +3,8 @@ package org.apache.spark.sql.pgstream
 import java.io.ByteArrayOutputStream
 import java.sql.{Connection, DriverManager}
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.databind.JsonNode
 import org.postgresql.PGConnection
 
@@ -29,66 +31,71 @@ case class ViewTarget(url: String, user: String, password: String, table: String
 }
 
 /**
- * A materialized view, exactly once. `sources` names the stores of the query's sources, in Spark's order, empty for a view:
- * where given, the ledger has how far each was read, too. `notify` is a channel that is told of each batch that wrote rows.
- * `until`: the last batch that counts, after which the query ends.
+ * Materialized views of one database, exactly once; most often it is one. Several change in one transaction. `sources` names
+ * the stores of the query's sources, in Spark's order, empty for a view: where given, the ledger has how far each was read,
+ * too. `notify` is a channel that is told of each batch that wrote rows. `until`: the last batch that counts, after which the
+ * query ends.
  *
  * A small batch is collected as COPY text and written by the driver; a task with much text COPYs it into an unlogged
  * staging table itself, tagged with its attempt, and only the attempts that succeeded are merged. Then one transaction:
  * the ledger row locked and looked at, rows merged, ledger advanced.
  */
-class ViewSink(config: String) extends BatchSink {
+class ViewSink(config: String) extends TaskSink {
   private val c = Json.read(config)
   private val query = c.str("query")
   private val attempt = c.get("attempt").asInt
-  private val mode = c.str("mode")
-  private val key = c.strings("key")
-  protected val target: ViewTarget = ViewTarget(c.str("url"), c.str("user"), c.str("password"), c.str("table"), c.str("staging"),
-    c.opt("home").getOrElse("pg_pgstream"), c.entries("properties"))
+  private val home = c.opt("home").getOrElse("pg_pgstream")
   private val repeats = c.opt("repeats").contains("true")
   private val stores = c.strings("sources")
-  private val channel = c.opt("notify").filter(_.nonEmpty)
   private val until = c.opt("until").map(_.toLong)
+  private val views = if (c.has("views")) c.get("views").elements.asScala.toSeq else Seq(c)
+  private val targets = views.map(v =>
+    ViewTarget(c.str("url"), c.str("user"), c.str("password"), v.str("table"), v.str("staging"), home, c.entries("properties")))
   private var connection: Connection = _
-  private var merge: ViewMerge = _
+  private var merges: Seq[ViewMerge] = Nil
 
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
-    if (until.forall(batch <= _)) bring(batch, rows, schema)
+    if (until.forall(batch <= _)) super.write(batch, rows, schema)
     if (until.contains(batch)) Watch.finish(query)
   }
 
-  private def bring(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
-    val layout = ViewLayout(schema, key, mode, repeats)
-    val where = target
+  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = {
+    val layouts = views.zip(schemas).map { case (v, s) => ViewLayout(s, v.strings("key"), v.str("mode"), repeats) }
     // Before the tasks: those with much text write into the staging table.
-    synchronized(open(layout))
-    val parts = rows.sparkContext.runJob(rows, (it: Iterator[InternalRow]) => ViewSink.render(it, layout, where))
-    wrote(parts.map(_.rows).sum)
-    try commit(batch, layout, parts.toSeq)
-    catch { case e: Throwable => disconnect(); throw e }
+    synchronized(open(layouts))
+    ViewSink.work(layouts, targets)
   }
 
-  private def open(layout: ViewLayout): Unit =
+  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = {
+    val parts = done.groupMap(_.output)(_.made.asInstanceOf[TaskRows])
+    try commit(batch, views.indices.map(parts.getOrElse(_, Nil)))
+    catch { case e: Throwable => disconnect(); throw e }
+    parts.values.flatten.map(_.rows).sum
+  }
+
+  private def open(layouts: Seq[ViewLayout]): Unit =
     if (connection == null)
       try {
-        connection = target.connect()
+        connection = targets.head.connect()
         connection.setAutoCommit(false)
         settle(connection)
-        merge = new ViewMerge(connection, target, layout)
-        merge.prepare()
+        merges = layouts.zip(targets).zipWithIndex.map { case ((l, t), i) => new ViewMerge(connection, t, l, i) }
+        merges.foreach(_.prepare())
         connection.commit()
       } catch { case e: Throwable => disconnect(); throw e }
 
   /** What must be there before staging. */
   protected def settle(connection: Connection): Unit = ()
 
-  private def commit(batch: Long, layout: ViewLayout, parts: Seq[TaskRows]): Unit = synchronized {
-    val ledger = new Ledger(connection, query, attempt, target.home)
+  private def commit(batch: Long, parts: Seq[Seq[TaskRows]]): Unit = synchronized {
+    val ledger = new Ledger(connection, query, attempt, home)
     if (ledger.isNew(batch)) {
       KillPoints.at("view before copy")
-      if (parts.exists(_.rows > 0)) {
-        merge.run(parts)
-        channel.foreach(tell(_, batch))
+      merges.zip(views).zip(parts).foreach { case ((merge, view), rows) =>
+        if (rows.exists(_.rows > 0)) {
+          merge.run(rows)
+          view.opt("notify").filter(_.nonEmpty).foreach(tell(_, view.str("relation"), batch))
+        }
       }
       ledger.advance(batch, consumed(batch))
     }
@@ -109,11 +116,11 @@ class ViewSink(config: String) extends BatchSink {
       Json.text(list)
     }
 
-  private def tell(channel: String, batch: Long): Unit = {
+  private def tell(channel: String, relation: String, batch: Long): Unit = {
     val s = connection.prepareStatement("SELECT pg_notify(?, ?)")
     try {
       s.setString(1, channel)
-      s.setString(2, Json.text(Json.obj.put("view", c.str("relation")).put("batch", batch)))
+      s.setString(2, Json.text(Json.obj.put("view", relation).put("batch", batch)))
       s.execute()
     } finally s.close()
   }
@@ -129,7 +136,7 @@ class ViewSink(config: String) extends BatchSink {
   /** At the query's end the staging table goes; one that a killed worker left is dropped by the next start. */
   override def close(): Unit = synchronized {
     try
-      if (connection != null) { connection.rollback(); merge.drop(); connection.commit() }
+      if (connection != null) { connection.rollback(); merges.foreach(_.drop()); connection.commit() }
     catch { case _: java.sql.SQLException => () }
     disconnect()
   }
@@ -138,7 +145,10 @@ class ViewSink(config: String) extends BatchSink {
 object ViewSink {
   private val Large = 8L << 20
 
-  private[pgstream] def render(rows: Iterator[InternalRow], layout: ViewLayout, target: ViewTarget): TaskRows = {
+  private def work(layouts: Seq[ViewLayout], targets: Seq[ViewTarget]): TaskSink.Work =
+    (view, _, rows) => render(rows, layouts(view), targets(view))
+
+  private def render(rows: Iterator[InternalRow], layout: ViewLayout, target: ViewTarget): TaskRows = {
     val out = new ViewRows(layout)
     // Not Spark's attempt number: that of a dead worker's task may come again.
     val attempt = java.util.concurrent.ThreadLocalRandom.current().nextLong(1L, Long.MaxValue)

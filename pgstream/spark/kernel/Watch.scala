@@ -13,6 +13,8 @@ class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: Lon
   @volatile var stream: StreamingQuery = _
   @volatile var progress: StreamingQueryProgress = _
   @volatile var finished = false
+  /** It was stopped between two batches: what it told last is all that it has written. */
+  @volatile var whole = false
   @volatile var alive = false
   @volatile var lateRows = 0L
   /** Of all batches of this run. */

@@ -100,7 +100,7 @@ class House:
         query = QueryRecord(
             id=str(uuid.uuid4()), name=None, version=1, kind="create_materialized_view_as", sql="SELECT 1", owner=owner,
             plan=b'{"root": {}, "sink": {"type": "view", "mode": "upsert", "key": ["id"], "table": "t"}}', stores=(),
-            database=database, sources=(), sink=str(record.full),
+            database=database, sources=(), sinks=(str(record.full),),
         )  # fmt: skip
         self.run(self.catalog.create_query(query, record))
         return record

@@ -88,7 +88,7 @@ def test_dependents_that_are_hidden_are_counted_only(house: House, mal: psycopg.
     """The owner of a store, a stream or a role learns that something stands in the way, not what."""
     query = QueryRecord(
         id=str(uuid.uuid4()), name="hidden_query", version=1, kind="insert_into", sql="", owner="sysadmin", plan=b"{}",
-        stores=("kept",), database="main", sources=("main.public.lows",), sink="main.public.hidden",
+        stores=("kept",), database="main", sources=("main.public.lows",), sinks=("main.public.hidden",),
     )  # fmt: skip
     house.run(house.catalog.create_query(query))
     said = {}
@@ -153,7 +153,7 @@ def test_a_name_that_has_become_anothers_query(
     mine, other = (
         QueryRecord(
             id=str(uuid.uuid4()), name="twice", version=version, kind="insert_into", sql="", owner=owner, plan=b"{}",
-            stores=(), database="main", sources=(), sink="main.public.lows",
+            stores=(), database="main", sources=(), sinks=("main.public.lows",),
         )
         for version, owner in ((1, "low"), (2, "sysadmin"))
     )  # fmt: skip

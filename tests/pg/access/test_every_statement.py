@@ -68,7 +68,7 @@ def make(house: House, kind: str, name: str) -> tuple[str, str]:
         return str(house.run(catalog.create_relation(record)).full), name
     if kind == "query":
         house.relation(name, "materialized_view")
-        return ((id := next(q.id for q in house.run(catalog.queries()) if q.sink.endswith(f".{name}"))), id)
+        return ((id := next(q.id for q in house.run(catalog.queries()) if q.sinks[0].endswith(f".{name}"))), id)
     if kind == "store":
         house.run(catalog.create_store(name, "kafka", {"uris": "127.0.0.1:1"}, frozenset(), "sysadmin"))
     elif kind == "database":
@@ -293,6 +293,8 @@ STORE = ("usage", "store", "every_s")
          [QUERY, PLACE, SELECT, STORE]),
         ("CREATE MATERIALIZED VIEW {o} AS SELECT * FROM every_in", [QUERY, PLACE, SELECT]),
         ("INSERT INTO every_out SELECT * FROM every_in",
+         [QUERY, SELECT, ("insert", "relation", "main.public.every_out")]),
+        ("BEGIN APPLICATION a INSERT INTO every_out SELECT * FROM every_in; END APPLICATION",
          [QUERY, SELECT, ("insert", "relation", "main.public.every_out")]),
         ("COPY FUNCTION_SOURCE every_fs TO {o}",
          [("usage", "function_source", "every_fs"), ("create_function_source", "organization", "")]),

@@ -146,7 +146,7 @@ def places(house: House) -> None:
     for id, name, owner in ((QUERY, "hidden", "sysadmin"), (str(uuid.uuid4()), "low_query", "low")):
         record = QueryRecord(
             id=id, name=name, version=1, kind="insert_into", sql="", owner=owner, plan=b"{}", stores=(),
-            database="main", sources=(), sink="main.public.lows",
+            database="main", sources=(), sinks=("main.public.lows",),
         )  # fmt: skip
         house.run(house.catalog.create_query(record))
 

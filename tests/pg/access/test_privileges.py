@@ -170,7 +170,9 @@ def test_a_shadowing_function_is_never_called_by_the_administrator(house: House,
         " $$BEGIN RAISE EXCEPTION 'called as %', current_user; END$$", role="sysadmin")  # fmt: skip
     house.relation("trap", "materialized_view")
     house.run(
-        house.catalog.discard_query(next(q.id for q in house.run(house.catalog.queries()) if q.sink.endswith("trap")))
+        house.catalog.discard_query(
+            next(q.id for q in house.run(house.catalog.queries()) if q.sinks[0].endswith("trap"))
+        )
     )
     ask("DROP FUNCTION public.starts_with")
 

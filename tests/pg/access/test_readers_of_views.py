@@ -76,7 +76,7 @@ def test_what_reads_a_view_is_not_told_to_its_owner(house: House) -> None:
     view = house.relation("lent", "materialized_view", owner="low")
     query = QueryRecord(
         id=str(uuid.uuid4()), name="secretive", version=1, kind="insert_into", sql="", owner="sysadmin", plan=b"{}",
-        stores=(), database="main", sources=(str(view.full),), sink="main.public.lows",
+        stores=(), database="main", sources=(str(view.full),), sinks=("main.public.lows",),
     )  # fmt: skip
     house.run(house.catalog.create_query(query, reads=[view.full]))
     with house.connect("mal") as c:

@@ -33,7 +33,7 @@ def test_what_a_query_has_lost(house: House, ask: Ask, keepers: str) -> None:
     view = house.relation("rights_out", "materialized_view", owner="keepers")
     query = QueryRecord(
         id="q", name=None, version=1, kind="create_materialized_view_as", sql="", plan=b"", stores=(), owner="keepers",
-        database="main", sources=("main.public.rights_in",), sink=str(view.full),
+        database="main", sources=("main.public.rights_in",), sinks=(str(view.full),),
     )  # fmt: skip
 
     def lost() -> str | None:

@@ -61,7 +61,7 @@ def test_ways_to_read(house: House, ask: Ask, reader: str) -> None:
 def test_queries_follow_their_state(house: House, ask: Ask, reader: str) -> None:
     state = "SELECT current_state, message FROM deltastream.sys.queries WHERE sink = 'main.public.sys_view'"
     ask(state, role="sysadmin")
-    (query,) = [q for q in house.run(house.catalog.queries()) if q.sink == "main.public.sys_view"]
+    (query,) = [q for q in house.run(house.catalog.queries()) if q.sinks == ("main.public.sys_view",)]
     house.run(house.catalog.set_query(query.id, actual="errored", message="no broker"))
     assert ask(state) == [("errored", "no broker")]
     sources = {"main.public.s": {"offset": {"0": 7}, "latest": {"0": 9, "1": 4}, "lag": 6, "rows_in": 7}}

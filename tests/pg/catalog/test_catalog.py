@@ -79,7 +79,7 @@ def query(sink: str, mode: str = "upsert", key: tuple[str, ...] = ("userid",), *
         owner="sysadmin",
         database="main",
         sources=("main.public.pageviews",),
-        sink=f"main.public.{sink}",
+        sinks=(f"main.public.{sink}",),
         stores=("k",),
     )
     return replace(record, **given)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import gc
+import json
 import os
 import random
 import uuid
@@ -155,7 +156,24 @@ async def _granted(catalog: Catalog) -> None:
     await catalog.authority.grant([GRANT])
 
 
+async def _application(catalog: Catalog) -> None:
+    """What it declares, and two views of one query."""
+    sinks = [{"relation": f"main.public.{n}", "mode": "upsert", "key": ["n"]} for n in ("counts", "more")]
+    plan = json.dumps({"root": {}, "sink": {"type": "sinks", "sinks": sinks}}).encode()
+    record = replace(query("counts", plan=plan), sinks=("main.public.counts", "main.public.more"))
+    made = [(replace(stream(), id=""), False, None), (replace(view(), id=""), True, None),
+            (replace(view("more"), id=""), True, None)]  # fmt: skip
+    await catalog.create_query(record, application=made)
+
+
+async def _discard(catalog: Catalog) -> None:
+    [found] = await catalog.queries()
+    await catalog.discard_query(found.id, [stream().full])
+
+
 CHANGES |= {
+    "create_application": (None, _application),
+    "discard_application": (_application, _discard),
     "read_view": (_view, _read),
     "end_reader": (_reader, lambda c: _readers(c, lambda id: _end(c, id))),
     "discard_reader": (_reader, lambda c: _readers(c, c.discard_query)),

@@ -52,7 +52,7 @@ class FakeCatalog:
             "sysadmin",
             "main",
             sources,
-            "main.public.v",
+            ("main.public.v",),
             ("k",),
             settings=settings,
             pool=pool,
@@ -82,7 +82,7 @@ class FakeCatalog:
         for id, values in progress.items():
             self.records[id] = replace(self.records[id], progress=values)
 
-    async def discard_query(self, id: str) -> None:
+    async def discard_query(self, id: str, also: Any = ()) -> None:
         self.discarded.append(id)
         del self.records[id]
 

@@ -23,7 +23,8 @@ from pgstream.errors import PgStreamError
 from pgstream.names import FullName
 from pgstream.planner.answers import Answers, Described, Named
 from pgstream.planner.explain import explain
-from pgstream.planner.plan import VERSION, Column, Plan, ResultSink, load
+from pgstream.planner.plan import VERSION, Column, Outputs, Plan, ResultSink, Sinks, ViewSink, load, outputs, walk
+from pgstream.planner.relations import Virtual
 from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
 from tests.datadriven import Case, cases, check
@@ -194,3 +195,27 @@ def test_with_a_time_to_live_operators_are_those_that_forget() -> None:
     windowed = "SELECT window_start, count(*) FROM TUMBLE(pageviews, SIZE 1 DAY) GROUP BY window_start"
     assert "  Aggregate tumble" in planned(windowed), "it forgets by event time"
     assert "TemporalJoin" in planned("SELECT city FROM pageviews p JOIN users_log u ON p.userid = u.userid")
+
+
+def test_a_virtual_relation_stands_for_its_query() -> None:
+    """It is planned where it is named, with the names of its own place; the statement reads what it reads."""
+    known = SNAPSHOT.relations["main", "public", "pageviews"]
+    full = FullName("virtual", "public", "p1")
+    record = RelationRecord("v", full, "stream", known.columns, "sysadmin")
+    inner = Cursor("SELECT * FROM pageviews WHERE pageid = 'p1'").select()
+    virtuals = {full: Virtual(record, inner, "main", "public")}
+    outer = Cursor("SELECT count(*) AS n FROM virtual.public.p1").select()
+    planned = plan_select(outer, SNAPSHOT, "other", "nowhere", "view", virtuals=virtuals)
+    assert [str(r.full) for r in planned.sources] == ["main.public.pageviews"]
+    assert [str(r.full) for r in planned.met] == ["virtual.public.p1"]
+    kinds = [type(n).__name__ for n in walk(planned.root)]
+    assert kinds == ["Source", "Filter", "Project", "ChangeAggregate", "Project"], "Spark's own would need update mode"
+
+
+def test_outputs_of_a_plan_and_their_sinks() -> None:
+    root = _plan("SELECT userid FROM pageviews", "stream").root
+    sinks = [ViewSink(f"main.public.{n}", "main", n, "append") for n in "ab"]
+    whole = Plan(Outputs([root, root]), Sinks(list(sinks)))
+    assert load(whole.json()) == whole
+    assert outputs(whole) == [(root, sinks[0]), (root, sinks[1])]
+    assert outputs(Plan(root, sinks[0])) == [(root, sinks[0])]

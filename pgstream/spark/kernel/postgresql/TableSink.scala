@@ -2,8 +2,10 @@ package org.apache.spark.sql.pgstream
 
 import java.sql.{Connection, SQLException}
 
-import org.apache.spark.rdd.RDD
-import org.apache.spark.sql.catalyst.InternalRow
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+
 import org.apache.spark.sql.types.StructType
 
 import Json.Node
@@ -20,15 +22,22 @@ class TableSink(config: String) extends ViewSink(TableSink.at(config)) {
     } finally s.close()
   }
 
-  override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit =
-    try super.write(batch, rows, schema)
+  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = told(super.begin(batch, schemas))
+  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = told(super.end(batch, done))
+
+  private def told[T](work: => T): T =
+    try work
     catch { case e: SQLException => throw TableFault.of(e) }
 }
 
 object TableSink {
   private[pgstream] def at(config: String): String = {
-    val c = Json.read(config).asInstanceOf[com.fasterxml.jackson.databind.node.ObjectNode]
-    val staging = s"pgstream.\"s_${c.str("query").replace("-", "")}_${c.str("attempt")}\""
-    Json.text(c.put("home", "pgstream").put("staging", staging).put("repeats", c.str("mode") == "upsert"))
+    val c = Json.read(config).asInstanceOf[ObjectNode]
+    val tables = if (c.has("views")) c.get("views").elements.asScala.toSeq else Seq(c)
+    tables.zipWithIndex.foreach { case (t, i) =>
+      val of = c.str("query").replace("-", "") + (if (i > 0) s"x$i" else "")
+      t.asInstanceOf[ObjectNode].put("staging", s"pgstream.\"s_${of}_${c.str("attempt")}\"")
+    }
+    Json.text(c.put("home", "pgstream").put("repeats", tables.exists(_.str("mode") == "upsert")))
   }
 }
