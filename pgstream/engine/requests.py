@@ -18,7 +18,7 @@ from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
 from pgstream.errors import NotReady, UndefinedStore
 from pgstream.formats import protobuf, registry
-from pgstream.names import FullName, view_log
+from pgstream.names import FullName, beside, view_log
 from pgstream.planner.plan import (
     Lookup,
     Plan,
@@ -112,17 +112,19 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
         settings=dict(record.settings),
         name=record.name,
         readers=await _readers(catalog, plan, record.owner),
-        notify=_notify(catalog, plan),
+        **_view(catalog, record, plan),
     )
 
 
-def _notify(catalog: Catalog, plan: Plan) -> str:
-    """The channel that is told of the changes of the view that a query keeps."""
+def _view(catalog: Catalog, record: QueryRecord, plan: Plan) -> dict[str, str]:
+    """Where a view's query writes, and whom it tells: nobody, while it fills a table beside the view."""
     if not isinstance(plan.sink, ViewSink):
-        return ""
+        return {}
     full = FullName.read(plan.sink.relation)
     view = catalog.snapshot.relations.get((full.database, full.schema, full.name))
-    return view.properties.get(NOTIFY, "") if view is not None else ""
+    if view is None:
+        return {}
+    return {"notify": view.properties.get(NOTIFY, "")} if view.query == record.id else {"beside": beside(record.id)}
 
 
 async def check_logs(catalog: Catalog, record: QueryRecord, plan: Plan, at: int | None = None) -> None:

@@ -107,7 +107,21 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
                 await topics.warn_of_retention(ctx, p.sink)
             p = replace(p, plan=await registered.settle(ctx, p.sink, p.plan))
         reads = {FullName.read(s.relation) for s in view_sources(p.plan.root)}
-        query = await ctx.catalog.create_query(_record(ctx, sql, p), p.relation, at=at, reads=reads)
+        query = await ctx.catalog.create_query(recorded(ctx, sql, p), p.relation, at=at, reads=reads)
+        undo.push_async_callback(_discard, ctx, query.id)
+        await ctx.engine.launch(query.id)
+        undo.pop_all()
+    return query
+
+
+async def replace_view(
+    ctx: Context, record: QueryRecord, view: RelationRecord, plan: Plan, at: int | None
+) -> QueryRecord:
+    """Record and start a query that is to keep a view in another's stead; undone when that fails."""
+    async with AsyncExitStack() as undo:
+        await ctx.catalog.check_replacement(view, record, at)
+        reads = {FullName.read(s.relation) for s in view_sources(plan.root)}
+        query = await ctx.catalog.create_replacement(record, view, at, reads=reads)
         undo.push_async_callback(_discard, ctx, query.id)
         await ctx.engine.launch(query.id)
         undo.pop_all()
@@ -121,7 +135,8 @@ async def _discard(ctx: Context, query: str) -> None:
         await ctx.catalog.discard_query(query)
 
 
-def _record(ctx: Context, sql: str, p: Prepared) -> QueryRecord:
+def recorded(ctx: Context, sql: str, p: Prepared) -> QueryRecord:
+    """A query as it is when it is made."""
     stores = {*p.planned.stores, *((p.sink.store.name,) if p.sink is not None else ())}
     return QueryRecord(
         id=str(uuid.uuid4()),
