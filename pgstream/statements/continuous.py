@@ -6,15 +6,20 @@ Owns: the order of effects (checks, entity, catalogue, engine) that every statem
 
 from __future__ import annotations
 
+import time
 import uuid
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 
+import msgspec
+
+from pgstream import stores
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.errors import UndefinedQuery
 from pgstream.names import FullName
-from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, sources, view_sources
+from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, Source, ViewSource, sources, view_sources
 from pgstream.planner.select import Planned
+from pgstream.planner.steps import with_sources
 from pgstream.properties import Given, Options
 from pgstream.statements import registered, topics
 from pgstream.statements.base import Context
@@ -98,6 +103,7 @@ def plan(root: Node, sink: Sink, columns: tuple[ColumnRecord, ...], options: Que
 
 async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRecord:
     """Make what the query needs, record it, start it. What was made is undone when a later step fails."""
+    p = replace(p, plan=_dated(ctx, p.plan))
     async with AsyncExitStack() as undo:
         if p.sink is not None:
             like = p.planned.sources[0] if p.planned.sources else None
@@ -126,6 +132,19 @@ async def replace_view(
         await ctx.engine.launch(query.id)
         undo.pop_all()
     return query
+
+
+def _dated(ctx: Context, whole: Plan) -> Plan:
+    """The plan, its sources that begin at a moment told which: not the one when a worker comes to start it."""
+
+    def told(s: Source | ViewSource) -> Source | ViewSource:
+        if not isinstance(s, Source) or s.starting_position != "latest":
+            return s
+        if not stores.find(ctx.snapshot.stores[s.store].type).dated:
+            return s
+        return msgspec.structs.replace(s, starting_position=f"timestamp:{int(time.time() * 1000)}")
+
+    return msgspec.structs.replace(whole, root=with_sources(whole.root, told))
 
 
 async def _discard(ctx: Context, query: str) -> None:

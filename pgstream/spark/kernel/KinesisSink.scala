@@ -18,6 +18,8 @@ class RecordTooLargeException(message: String) extends RuntimeException(message)
 
 /** A data stream, at least once: a batch that is repeated is written again. Each task writes its rows in their order. */
 class KinesisSink(config: String) extends BatchSink {
+  val who: String = Json.read(config).str("who")
+
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
     val text = config
     val c = Json.read(config)

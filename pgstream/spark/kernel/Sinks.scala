@@ -2,6 +2,8 @@ package org.apache.spark.sql.pgstream
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SQLContext}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -69,6 +71,7 @@ object Sinks {
   }
 
   def register(id: String, sink: BatchSink): Unit = sinks.put(id, sink)
+  def every: Iterator[BatchSink] = sinks.values.asScala.iterator
   def get(id: String): Option[BatchSink] = Option(sinks.get(id))
   def remove(id: String): Unit = {
     Option(sinks.remove(id)).foreach(_.close())
