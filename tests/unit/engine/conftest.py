@@ -38,6 +38,9 @@ class FakeCatalog:
         self.history: list[tuple[str, dict[str, Any]]] = []
         self.discarded: list[str] = []
 
+    async def replacements(self) -> list[Any]:
+        return []
+
     def add(self, pool: str = "default", **settings: str) -> str:
         id = str(uuid.uuid4())
         plan = view_plan().json()
