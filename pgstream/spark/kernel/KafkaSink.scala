@@ -11,15 +11,24 @@ import org.apache.spark.sql.types._
 
 import Json.Node
 
-/** A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own. */
+/**
+ * A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own.
+ *
+ * Where all tasks are in this process, no transaction ends before all tasks are done, and then all do: who reads the topic
+ * by event time would take the rows of a task that is behind for late ones.
+ */
 class KafkaSink(config: String) extends BatchSink {
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
-    val text = config
-    val counts = rows.sparkContext.runJob(
-      rows,
-      (t: TaskContext, it: Iterator[InternalRow]) => KafkaSink.writePart(text, schema, batch, t.partitionId(), it)
-    )
-    wrote(counts.sum)
+    val (text, together) = (config, rows.sparkContext.isLocal)
+    val query = Json.read(config).str("query")
+    try {
+      val counts = rows.sparkContext.runJob(
+        rows,
+        (t: TaskContext, it: Iterator[InternalRow]) => KafkaSink.writePart(text, schema, batch, t.partitionId(), together, it)
+      )
+      KafkaWriter.commitAll(query, batch)
+      wrote(counts.sum)
+    } finally KafkaWriter.giveUp(query)
   }
 }
 
@@ -38,7 +47,7 @@ object KafkaSink {
     if (at >= 0 && !first.isNullAt(at)) s"p${first.getInt(at)}" else s"t$task"
   }
 
-  def writePart(config: String, schema: StructType, batch: Long, task: Int, all: Iterator[InternalRow]): Long = {
+  def writePart(config: String, schema: StructType, batch: Long, task: Int, together: Boolean, all: Iterator[InternalRow]): Long = {
     if (!all.hasNext) return 0
     val rows = all.buffered
     val c = Json.read(config)
@@ -48,11 +57,12 @@ object KafkaSink {
     val order = c.str("order")
     val run = if (order == "all") Int.MaxValue else Run
     var count = 0L
-    writer.write(batch) { send =>
+    val part: (Record => Unit) => Unit = { send =>
       if (order == "source") rows.foreach { r => send(format.record(r)); count += 1 }
       else
         rows.grouped1(run) { records => sorted(records).foreach(send); count += records.length }(format.record)
     }
+    if (together) writer.prepare(batch)(part) else writer.write(batch)(part)
     count
   }
 
