@@ -83,6 +83,7 @@ _TITLES = {
     "AlterOwner": "ALTER … OWNER TO", "AlterRelation": "ALTER … SET description", "CopyStream": "COPY of a stream",
     "CreateChangelogAs": "CREATE CHANGELOG AS SELECT", "CreateStreamAs": "CREATE STREAM AS SELECT",
     "CreateMaterializedViewAs": "CREATE MATERIALIZED VIEW AS SELECT",
+    "ReplaceMaterializedViewAs": "CREATE OR REPLACE MATERIALIZED VIEW",
     "CreateTableAs": "CREATE TABLE AS SELECT", "DescribeStatement": "DESCRIBE a statement",
     "GrantPrivileges": "GRANT of privileges", "RevokePrivileges": "REVOKE of privileges", "CloseCursor": "CLOSE",
     "InsertInto": "INSERT INTO … SELECT", "SelectStream": "SELECT",

@@ -62,7 +62,7 @@ def _serve(config: Config, _args: argparse.Namespace) -> int:
 def _demo(config: Config, args: argparse.Namespace) -> int:
     from pgstream import demo
 
-    return demo.main(config, args.seconds)
+    return demo.main(config, args.seconds, args.stores)
 
 
 def _check(config: Config, args: argparse.Namespace) -> int:
@@ -168,7 +168,7 @@ COMMANDS = {
     "demo": Command(
         _demo,
         "See page views flow from a Kafka topic into a materialized view. Starts all it needs; Ctrl-C stops it again.",
-        "pgstream demo\npgstream demo --seconds 30",
+        "pgstream demo\npgstream demo --seconds 30\npgstream demo --stores all",
         ("data_dir", "listen", *_JARS),
     ),
     "check": Command(
@@ -273,6 +273,12 @@ def _add_own(parser: argparse.ArgumentParser, command: str) -> None:
         parser.add_argument("--cascade", action="store_true", help="Drop its relations, queries and stores too.")
     if command == "demo":
         parser.add_argument("--seconds", type=float, metavar="N", help="End this long after the first live rows.")
+        parser.add_argument(
+            "--stores",
+            choices=("kafka", "all"),
+            default="kafka",
+            help="all: a PostgreSQL and a double of Kinesis, too.",
+        )
     if command == "jars":
         parser.add_argument("--broker", action="store_true", help="Also those of the embedded Kafka broker.")
         parser.add_argument("--warm", action="store_true", help="Also compile the operators and archive the classes.")

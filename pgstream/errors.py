@@ -292,6 +292,14 @@ class ChangesAreRead(
     """Queries read the changes of a view as a whole, past its policies; ``users`` are those queries."""
 
 
+class ReadersRemain(
+    DependentsExist,
+    message='cannot replace {kind} "{name}" as its changes are read by other queries',
+    hint="Keep its columns and its key; rows that only come cannot be taken back. TERMINATE QUERY ends a query.",
+):
+    """A replacement that the queries which read the view's changes could not follow; ``users`` are those queries."""
+
+
 # Class 34 — Invalid Cursor Name
 
 
@@ -456,6 +464,10 @@ class CannotCopy(
     """COPY of a stream or changelog by name; the hint says what to write instead."""
 
 
+class ColumnsDiffer(PgStreamError, sqlstate="42P16", message="{what}"):
+    """A view cannot be replaced by one whose columns are others; the words are PostgreSQL's."""
+
+
 class WrongKind(PgStreamError, sqlstate="42809", message='"{name}" is a {is_a}, not a {wanted}'):
     """A statement wants another kind of object than the one named."""
 
@@ -596,6 +608,15 @@ class ObjectInUse(
     hint="USE another database in this session, end the other sessions, and try again.",
 ):
     """A DROP of a database that sessions are connected to."""
+
+
+class BeingReplaced(
+    PgStreamError,
+    sqlstate="55006",
+    message='materialized view "{name}" is being replaced already',
+    hint="LIST QUERIES shows how far that is; TERMINATE QUERY {id} gives it up.",
+):
+    """A second replacement of a materialized view at a time."""
 
 
 class NoCurrentStore(

@@ -46,6 +46,11 @@ def view_log(query: str, view: str = "") -> str:
     return f"c_{query.replace('-', '')}_{view.replace('-', '')[:16]}"
 
 
+def beside(query: str) -> str:
+    """The table that a query fills which is to replace the one that keeps a view, by its id; quoted."""
+    return f'pg_pgstream."r_{query.replace("-", "")}"'
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """One identifier as the client meant it (already folded), and where it stood: a 0-based character offset."""
@@ -92,6 +97,11 @@ class FullName:
     def parse(text: str) -> tuple[str, ...]:
         """The parts of a name as ``str()`` of two or three of them gave it."""
         return tuple(p[1:-1].replace('""', '"') if p[0] == '"' else p for p in _PART.findall(text))
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What the snapshot keeps relations by."""
+        return self.database, self.schema, self.name
 
     @property
     def path(self) -> list[str]:

@@ -46,6 +46,8 @@ class Aws:
         self.partly = 0
         """How many coming calls of PutRecords take only every second record."""
         self.asked: list[str] = []
+        self.signed: dict[str, set[str]] = {}
+        """Access keys that asked for each action."""
         self.sessions: dict[str, tuple[str, str]] = {}
         """Secret and token of the temporary keys that were given."""
 
@@ -122,6 +124,8 @@ class _Door:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]
         self.aws.asked.append(action)
+        if (signed := _SIGNED.search(environ.get("HTTP_AUTHORIZATION", ""))) is not None:
+            self.aws.signed.setdefault(action, set()).add(signed[1])
         refused = self._refused(environ, body) or self._told(action)
         if refused is not None:
             status, code, message = refused

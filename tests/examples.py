@@ -42,6 +42,8 @@ EXAMPLES: dict[str, str] = {
     "CreateFunctionSource": "CREATE FUNCTION_SOURCE nope WITH ('file' = 'base64:AAAA')",
     "CreateIndex": "CREATE INDEX nope ON pageviews (userid)",
     "CreateMaterializedViewAs": "CREATE MATERIALIZED VIEW nope WITH ('store' = nowhere) AS SELECT a FROM missing",
+    "ReplaceMaterializedViewAs": "CREATE OR REPLACE MATERIALIZED VIEW nope AS SELECT a FROM missing",
+    "RepairMaterializedView": "REPAIR MATERIALIZED VIEW nope",
     "CreateMetricsIntegration": "CREATE METRICS INTEGRATION nope WITH ('type' = NAGIOS)",
     "CreateOrganization": "CREATE ORGANIZATION nope",
     "CreatePolicy": "CREATE POLICY nope ON totals AS RESTRICTIVE FOR SELECT TO nobody, PUBLIC USING ((day) = 'x')",

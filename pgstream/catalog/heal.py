@@ -62,7 +62,7 @@ async def heal_database(
             await objects.ensure_schema(conn, schema.name, schema.owner)
     records = {(r.full.schema, r.full.name): r for r in relations}
     found = {(s, n): (k, words) for s, n, k, words in await (await conn.execute(_OURS.encode())).fetchall()}
-    await _drop_left_over(conn, name, records, found, done)
+    await _drop_left_over(conn, name, records, found, done, live=live)
     # Indexes after the tables that they are on.
     for key, record in sorted(records.items(), key=lambda r: r[1].kind == "index"):
         if key not in found:
@@ -87,8 +87,11 @@ async def _drop_left_over(
     records: dict[tuple[str, str], RelationRecord],
     found: dict[tuple[str, str], tuple[str, str | None]],
     done: list[str],
+    *,
+    live: Collection[str],
 ) -> None:
-    """``found``: PostgreSQL's kind of it and its comment, by schema and name."""
+    """``found``: PostgreSQL's kind of it and its comment, by schema and name. ``live``: ids of queries."""
+    alive = {id.replace("-", "") for id in live}
     for (schema, relation), (kind, _) in list(found.items()):
         record = records.get((schema, relation))
         if record is None or kind != objects.relkind(record):
@@ -100,4 +103,7 @@ async def _drop_left_over(
         # s_<id>_<attempt>: the worker's staging for v_<id>.
         if staging.startswith("s_") and "v_" + staging[2:].partition("_")[0] not in state:
             done.append(f"left-over staging table {staging} in {name} dropped")
+            await run(conn, f"DROP TABLE {STATE}.{q(staging)} CASCADE")
+        if staging.startswith("r_") and staging[2:] not in alive:
+            done.append(f"left-over table {staging} beside a view in {name} dropped")
             await run(conn, f"DROP TABLE {STATE}.{q(staging)} CASCADE")

@@ -260,18 +260,28 @@ def _unreadable_view(record: RelationRecord) -> list[str]:
     ]
 
 
-def _table(record: RelationRecord) -> list[str]:
+def table(record: RelationRecord, name: str) -> list[str]:
+    """The statements that make a materialized view's table, or another of its shape, with the indexes of its mode."""
     columns = ", ".join(f"{q(c.name)} {c.type.pg}" for c in record.columns)
-    made = [f"CREATE TABLE {_qualified(record)} ({columns})", f"ALTER TABLE {_qualified(record)} OWNER TO {WORKER}"]
+    return [f"CREATE TABLE {name} ({columns})", f"ALTER TABLE {name} OWNER TO {WORKER}", *indexes(record, name)]
+
+
+def indexes(record: RelationRecord, name: str) -> list[str]:
+    """Those that keeping a view needs."""
     if record.mode == "upsert":
         # No key means one row at most: the unique index is over a constant. A key may hold a NULL, which no primary
         # key allows.
         key = ", ".join(q(k) for k in record.primary_key) or "(true)"
-        made.append(f"CREATE UNIQUE INDEX ON {_qualified(record)} ({key}) NULLS NOT DISTINCT")
+        return [f"CREATE UNIQUE INDEX ON {name} ({key}) NULLS NOT DISTINCT"]
     if record.mode == "retract":
         # Rows that are taken back are found by all their values.
         row = ", ".join(q(c.name) for c in record.columns)
-        made.append(f"CREATE INDEX ON {_qualified(record)} (hash_record(ROW({row})))")
+        return [f"CREATE INDEX ON {name} (hash_record(ROW({row})))"]
+    return []
+
+
+def _table(record: RelationRecord) -> list[str]:
+    made = table(record, _qualified(record))
     if record.query is not None:
         made.append(ledger.opened(record))
     return made
@@ -336,15 +346,15 @@ def _at(error: PgStreamError, at: int | None) -> PgStreamError:
     return error
 
 
-async def drop_staging(conn: Connection, relation_id: str) -> None:
-    """Staging tables that the worker left: ``s_<relation id>_<attempt>``."""
+async def drop_staging(conn: Connection, relation_id: str, more: str = "") -> None:
+    """Staging tables that the worker left: ``s_<relation id>_<attempt>``, beside a view ``s_<relation id>_r_…``."""
     found = await conn.execute(
         f"SELECT relname FROM pg_class WHERE relnamespace = '{STATE}'::regnamespace AND relkind = 'r'"
         " AND starts_with(relname, %s)".encode(),
-        [f"s_{relation_id.replace('-', '')}_"],
+        [f"s_{relation_id.replace('-', '')}_{more}"],
     )
-    for (table,) in await found.fetchall():
-        await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(table)}")
+    for (name,) in await found.fetchall():
+        await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(name)}")
 
 
 async def truncate(conn: Connection, record: RelationRecord) -> None:

@@ -15,8 +15,9 @@ import msgspec
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from pgstream import types
 from pgstream.catalog import models, rows
-from pgstream.catalog.records import QueryEvent, QueryRecord, RelationRecord
+from pgstream.catalog.records import ColumnRecord, QueryEvent, QueryRecord, RelationRecord
 from pgstream.errors import UndefinedQuery
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.I)
@@ -34,10 +35,18 @@ class _Sink(msgspec.Struct):
     mode: str = ""
     key: list[str] = []
     sinks: list[_Sink] = []
+    options: dict[str, str] = {}
+
+
+class _Column(msgspec.Struct):
+    name: str
+    type: str
+    nullable: bool = True
 
 
 class _Plan(msgspec.Struct):
     sink: _Sink
+    columns: list[_Column] = []
 
 
 async def find(session: AsyncSession, ref: str, at: int | None = None) -> models.QueryRow:
@@ -81,6 +90,29 @@ def shaped(record: QueryRecord, relation: RelationRecord) -> RelationRecord:
     sink = msgspec.json.decode(record.plan, type=_Plan).sink
     sink = next((s for s in sink.sinks if s.relation == str(relation.full)), sink)
     return replace(relation, mode=sink.mode, primary_key=tuple(sink.key))
+
+
+def succeeding(record: QueryRecord, view: RelationRecord) -> RelationRecord:
+    """The view as it is once another query keeps it: its columns, key, mode and options are those of the plan."""
+    plan = msgspec.json.decode(record.plan, type=_Plan)
+    key = plan.sink.key
+    columns = tuple(ColumnRecord(c.name, types.parse(c.type), c.nullable and c.name not in key) for c in plan.columns)
+    return replace(view, query=record.id, mode=plan.sink.mode, primary_key=tuple(key), columns=columns,
+                   properties=plan.sink.options)  # fmt: skip
+
+
+async def writing(session: AsyncSession, sink: str) -> list[QueryRecord]:
+    """The queries that write a relation and have not ended, oldest first."""
+    row = models.QueryRow
+    wanted = select(row).where(row.actual != "terminated").order_by(row.created_at, row.id)
+    return [rows.query(r) for r in await session.scalars(wanted) if sink in r.sinks]
+
+
+async def of_kind(session: AsyncSession, kind: str) -> list[QueryRecord]:
+    """Those of a kind that have not ended and are to run."""
+    row = models.QueryRow
+    wanted = select(row).where(row.kind == kind, row.actual != "terminated", row.intended == "running")
+    return [rows.query(r) for r in await session.scalars(wanted)]
 
 
 async def listed(session: AsyncSession, include_ended: bool) -> list[QueryRecord]:

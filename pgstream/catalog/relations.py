@@ -60,6 +60,15 @@ async def describe(session: AsyncSession, full: FullName, description: str | Non
     return rows.relation(row)
 
 
+async def keep(session: AsyncSession, view: RelationRecord) -> None:
+    """A view has another query now, and what comes of it: columns, key, mode, options."""
+    row = await find(session, view.full)
+    new = rows.relation_row(view)
+    row.query, row.columns, row.primary_key = new.query, new.columns, new.primary_key
+    row.mode, row.properties = new.mode, new.properties
+    await session.flush()
+
+
 async def drop(session: AsyncSession, full: FullName, at: int | None = None) -> RelationRecord:
     """The record that went. Refused while a query that is not terminated reads or writes it."""
     row = await find(session, full, at)

@@ -33,6 +33,7 @@ from pgstream.catalog import (
     postgres,
     queries,
     relations,
+    replacing,
     rows,
     stores,
     system_tables,
@@ -58,15 +59,18 @@ from pgstream.catalog.records import (
     Snapshot,
     StoreRecord,
 )
+from pgstream.catalog.replacing import Consumed, Enough
 from pgstream.catalog.roles import reader
 from pgstream.catalog.system_copies import SystemCopies
 from pgstream.catalog.users import Users
 from pgstream.catalog.watch import CHANNEL, watch
 from pgstream.config import Config
-from pgstream.errors import DependentsExist, PgStreamError, RelayedError, UndefinedSchema
-from pgstream.names import FullName
+from pgstream.errors import BeingReplaced, DependentsExist, PgStreamError, ReadersRemain, RelayedError, UndefinedSchema
+from pgstream.names import FullName, view_log
 
 Url = Callable[..., str]
+REPLACES = "replace_materialized_view_as"
+"""The kind of a query that was made to replace another."""
 log = structlog.get_logger(__name__)
 
 
@@ -172,6 +176,7 @@ class Catalog:
             await catalog.refresh()
             live = [q.id for q in await catalog.queries()]
             catalog.repaired = await opening.heal(administrator, catalog.snapshot, live)
+            catalog.repaired += await catalog._finish_replacements()
             for database, name in await opening.undecided_schemas(administrator, catalog.snapshot):
                 await catalog.settle_schema(database, name)
             # Last, so that a start that fails half-way does not swallow the password that it generated.
@@ -430,12 +435,118 @@ class Catalog:
                 await making.relation(change, queries.shaped(made, one) if is_written else one, place)
             return made
 
+    async def create_replacement(
+        self, record: QueryRecord, view: RelationRecord, at: int | None = None, *, reads: Collection[FullName] = ()
+    ) -> QueryRecord:
+        """A query that is to replace the one that keeps a view. Errors: UndefinedRelation, BeingReplaced."""
+        async with self._change() as change:
+            before = rows.relation(await relations.find(change.session, view.full, at))
+            for other in await queries.writing(change.session, str(view.full)):
+                if other.id != before.query:
+                    raise BeingReplaced(name=str(view.full), id=other.id, at=at)
+            made = await queries.create(change.session, record)
+            for read in reads:
+                of = rows.relation(await relations.find(change.session, read))
+                async with self._administrator.connect(read.database) as conn, conn.transaction():
+                    await view_logs.create(conn, made.id, of)
+            async with self._administrator.connect(view.full.database) as conn, conn.transaction():
+                await replacing.begin(conn, made.id, queries.succeeding(made, before))
+            return made
+
+    async def replacements(self) -> list[tuple[RelationRecord, QueryRecord]]:
+        """The views that are being replaced, and the queries that are to keep them."""
+        async with self._reading() as session:
+            found = await queries.of_kind(session, REPLACES)
+        views = self.snapshot.relations
+        pairs = [(views.get(FullName.read(q.sinks[0]).key), q) for q in found]
+        return [(view, q) for view, q in pairs if view is not None and view.query != q.id]
+
+    async def consumed(self, view: RelationRecord, queries: Collection[str]) -> dict[str, tuple[int, Consumed]]:
+        """How far queries that write a view, or a table beside it, have read their sources."""
+        async with self._administrator.connect(view.full.database) as conn:
+            return await replacing.consumed(conn, queries)
+
+    async def replace_view(self, id: str, enough: Enough, within_s: float) -> bool:
+        """Let a query keep its view from now on, once it is as far as the one that has kept it. False: it is not yet.
+
+        Afterwards the other is to end. Errors: DependentsExist when queries read the view who would not follow.
+        """
+        async with self._change() as change:
+            query = await queries.find(change.session, id)
+            record = rows.query(query)
+            before = rows.relation(await relations.find(change.session, FullName.read(record.sinks[0])))
+            if before.query == id or record.intended != "running":
+                return False
+            after = queries.succeeding(record, before)
+            views = self.snapshot.relations
+            read = [r for name in record.sources if (r := views.get(FullName.read(name).key)) is not None]
+            indexes = [
+                r.full.name for r in views.values() if r.kind == "index" and r.properties["on"] == str(before.full)
+            ]
+            async with self._administrator.connect(before.full.database) as conn, conn.transaction():
+                await self._check_readers(conn, before, after)
+                done = await replacing.exchange(
+                    conn, before, after, record.attempt, enough,
+                    logs={view_log(id, r.id): str(r.full) for r in read if r.kind == "materialized_view"},
+                    indexes=indexes, within_s=within_s,
+                )  # fmt: skip
+            if done:
+                await self._keep(change.session, after, before.query)
+            return done
+
+    async def _check_readers(self, conn: postgres.Connection, before: RelationRecord, after: RelationRecord) -> None:
+        if replacing.follows(before, after):
+            return
+        if read := await view_logs.readers(conn, before.full):
+            raise ReadersRemain(name=str(before.full), users=[("query", id) for id in read], kind="view")
+
+    async def check_replacement(self, before: RelationRecord, record: QueryRecord, at: int | None) -> None:
+        """ReadersRemain when queries read a view whose rows they would not follow."""
+        async with self._administrator.connect(before.full.database) as conn:
+            try:
+                await self._check_readers(conn, before, queries.succeeding(record, before))
+            except ReadersRemain as e:
+                e.at = at
+                raise
+
+    async def _keep(self, session: AsyncSession, view: RelationRecord, before: str | None) -> None:
+        await relations.keep(session, view)
+        if before is not None:
+            old = await queries.find(session, before)
+            if old.actual != "terminated":
+                await queries.change(session, before, {"intended": "terminated", "actual": "terminate_requested"})
+
+    async def _finish_replacements(self) -> list[str]:
+        """Write down exchanges that PostgreSQL has and a crash kept from the catalogue; what was done, in sentences."""
+        done = []
+        for database in self.snapshot.databases:
+            kept = {r.query: r for r in self.snapshot.relations.values()
+                    if r.query and r.kind == "materialized_view" and r.full.database == database}  # fmt: skip
+            async with self._administrator.connect(database) as conn:
+                found = await replacing.done(conn, kept)
+            for id, view in found.items():
+                async with self._change() as change:
+                    record = rows.query(await queries.find(change.session, id))
+                    await self._keep(change.session, queries.succeeding(record, view), view.query)
+                done.append(f"{view.full} is kept by query {id}")
+                log.warning("repaired", what=done[-1])
+        return done
+
+    async def end_beside(self, id: str) -> None:
+        """Drop what a query had that ends and does not keep a view: another does, or will."""
+        for sink in (await self.query(id)).sinks:
+            view = self.snapshot.relations.get(FullName.read(sink).key)
+            if view is not None and view.kind == "materialized_view" and view.query != id:
+                async with self._administrator.connect(view.full.database) as conn, conn.transaction():
+                    await replacing.end(conn, id, view)
+
     async def discard_query(self, id: str, also: Collection[FullName] = ()) -> None:
         """Forget a query that never ran, with the relations that were made for it: its statement failed. ``also``:
         those of an application that it only declared.
         """
         async with self._change() as change:
             row = await queries.find(change.session, id)
+            await self.end_beside(id)
             logging = self._logging(rows.query(row))
             await change.session.delete(row)
             await change.session.flush()

@@ -90,6 +90,19 @@ def _made(log: str, view: RelationRecord) -> dict[str, str]:
     }
 
 
+async def take_turns_with(conn: Connection, view: RelationRecord) -> None:
+    """Let the writers of a view wait for the ledger row of its new query: readers go on with the logs that they have.
+    Inside the caller's transaction; waits for who writes the view.
+    """
+    of = view.full.schema, view.full.name
+    for schema, name, trigger, on in await _rows(conn, _TRIGGERS, _MARK):
+        if on and (schema, name) == of and trigger.endswith("_b"):
+            made = _made(log := trigger[:-2], view)[trigger]
+            visible = _internal(log, view).replace("tgisinternal = true", "tgisinternal = false")
+            anew = made.replace("CREATE TRIGGER", "CREATE OR REPLACE TRIGGER", 1)
+            await run(conn, visible, anew, _internal(log, view))
+
+
 def _internal(log: str, view: RelationRecord) -> str:
     return (
         f"UPDATE pg_trigger SET tgisinternal = true WHERE tgrelid = {quote_literal(_table(view))}::regclass"

@@ -27,7 +27,8 @@ from pgstream import logs
 from pgstream.config import Config
 from pgstream.demo.generator import Generator
 from pgstream.demo.live import wait_for_rows, watch
-from pgstream.demo.script import run
+from pgstream.demo.script import run, statements, without_kinesis
+from pgstream.demo.stores import NO_DOUBLE, Stores
 from pgstream.embedded import jars
 from pgstream.embedded.check import CHECKS
 from pgstream.embedded.child import spawn
@@ -45,15 +46,23 @@ _TRY = """Things to try there:
       GROUP BY pageid ORDER BY 2 DESC;             a view is a table: any PostgreSQL query will do
     LIST QUERIES;                                  what keeps the views current
 """
+_TRY_STORES = """\
+    SELECT * FROM orders_by_status;                what the shop's orders add up to now
+    DESCRIBE ENTITY orders IN STORE demo_shop;     its table, and what its PostgreSQL keeps for the query
+    PRINT ENTITY pageviews_kinesis IN STORE demo_kinesis WITH ('from_beginning') LIMIT 3;
+"""
 
 
-def main(config: Config, seconds: float | None = None) -> int:
-    """Run the demo until Ctrl-C, or for ``seconds`` after the first live rows. Answers the exit code."""
+def main(config: Config, seconds: float | None = None, stores: str = "kafka") -> int:
+    """Run the demo until Ctrl-C, or for ``seconds`` after the first live rows. Answers the exit code.
+
+    ``stores``: ``kafka``, or ``all`` for a PostgreSQL and a double of Kinesis beside it.
+    """
     if config.log_level == "info":
         # The demo tells itself what happens; its server's log is in a file.
         logs.configure("warning")
     try:
-        asyncio.run(_Demo(config, seconds).run())
+        asyncio.run(_Demo(config, seconds, stores == "all").run())
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("stopped.")
     except psycopg.Error as e:
@@ -66,7 +75,9 @@ def main(config: Config, seconds: float | None = None) -> int:
 
 
 class _Demo:
-    def __init__(self, config: Config, seconds: float | None) -> None:
+    def __init__(self, config: Config, seconds: float | None, all_stores: bool) -> None:
+        self.all_stores = all_stores
+        self.stores: Stores | None = None
         self.config, self.seconds, self.begin = config, seconds, time.monotonic()
         self.folder = config.data_dir.expanduser().absolute() / "demo"
         self.broker: Broker | None = None
@@ -90,7 +101,7 @@ class _Demo:
         self.look_first()
         await asyncio.to_thread(self.download)
         password = self._remembered("password", secrets.token_urlsafe(9))
-        port = self._kafka_port()
+        port = self._port("kafka")
         self.say("starting Kafka and PostgreSQL; Spark starts meanwhile …")
         log = self.folder / "server.log"
         before = log.stat().st_size if log.exists() else 0
@@ -99,6 +110,9 @@ class _Demo:
         self.say(f"Kafka is up at {self.broker.bootstrap}; a generator writes 50 page views a second")
         self.generator = Generator(self.broker.bootstrap)
         await asyncio.to_thread(self.generator.start)
+        if self.all_stores:
+            self.stores = await Stores.open(self.config, self.folder, self._port("kinesis"))
+            self.say("a shop's PostgreSQL is up" + (" and so is Kinesis" if self.stores.kinesis else f". {NO_DOUBLE}"))
         line = await asyncio.to_thread(_first_line, self.server, log, before)
         self.say(f"pgstream is up; the data of the demo stays in {self.folder}")
         return line.removeprefix("ready ").strip().replace("@", f":{quote(password, safe='')}@", 1)
@@ -144,14 +158,19 @@ class _Demo:
         assert self.broker is not None
         with psycopg.connect(url, autocommit=True) as connection:
             connection.add_notice_handler(self.notice)
-            run(connection, self.broker.bootstrap, print)
+            run(connection, statements({"bootstrap": self.broker.bootstrap}), print)
+            if self.stores is not None:
+                more = statements(self.stores.values, "stores.sql")
+                if self.stores.kinesis is None:
+                    more = without_kinesis(more)
+                run(connection, more, print, self.stores.values["password"])
             print()
             first = wait_for_rows(connection)
         self.say(f"first live rows of views_per_10s after {time.monotonic() - self.begin:.1f} s in all "
                  f"({first:.1f} s after the last statement)")  # fmt: skip
         psql = shutil.which("psql")
         print(f"\nGo on with psql, in another terminal:\n\n    {'psql' if psql else binaries() / 'psql'} {url}\n")
-        print(_TRY)
+        print(_TRY + (_TRY_STORES if self.stores is not None else ""))
 
     def notice(self, notice: psycopg.errors.Diagnostic) -> None:
         """Show that something is waited for; what is skipped says so itself."""
@@ -159,7 +178,7 @@ class _Demo:
             self.say(f"{notice.message_primary} (Spark takes 5 to 25 seconds) …")
 
     async def stop(self) -> None:
-        started = [part for part in (self.server, self.generator, self.broker) if part is not None]
+        started = [part for part in (self.server, self.generator, self.broker, self.stores) if part is not None]
         if not started:
             return
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -176,6 +195,8 @@ class _Demo:
             await asyncio.to_thread(self.server.wait)
         if self.broker is not None:
             await self.broker.stop()
+        if self.stores is not None:
+            await self.stores.stop()
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.begin:5.1f} s] {text}", flush=True)
@@ -188,16 +209,16 @@ class _Demo:
             path.write_text(fresh)
         return path.read_text()
 
-    def _kafka_port(self) -> int:
-        """The port of the first demo's Kafka: its store and queries name it."""
-        port = int(self._remembered("kafka.port", str(_free_port())))
+    def _port(self, of: str) -> int:
+        """The port of the first demo's Kafka or Kinesis: its store and queries name it."""
+        port = int(self._remembered(f"{of}.port", str(_free_port())))
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 s.bind(("127.0.0.1", port))
             except OSError:
                 raise ConfigurationError(
-                    what=f"port {port}, where this demo's Kafka was before, is taken by another program",
+                    what=f"port {port}, where this demo's {of.title()} was before, is taken by another program",
                     hint=f'Stop that program, or let the demo begin afresh: rm -r "{self.folder}"',
                 ) from None
         return port

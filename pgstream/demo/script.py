@@ -5,9 +5,10 @@ Owns: ``demo.sql`` and how its statements and answers are printed. Must not know
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -16,9 +17,11 @@ import psycopg
 _NOTE = re.compile(r"^--.*$", re.M)
 
 
-def statements(bootstrap: str) -> list[tuple[str, str]]:
-    """The script as (comment, SQL) pairs."""
-    text = files("pgstream.demo").joinpath("demo.sql").read_text().replace("$bootstrap", bootstrap)
+def statements(values: Mapping[str, str], script: str = "demo.sql") -> list[tuple[str, str]]:
+    """The script as (comment, SQL) pairs; what stands after a $ in it is one of ``values``."""
+    text = files("pgstream.demo").joinpath(script).read_text()
+    for name, value in values.items():
+        text = text.replace(f"${name}", value)
     pieces = [p.strip() for p in text.split(";\n")]
     return [("\n".join(_NOTE.findall(p)), _NOTE.sub("", p).strip()) for p in pieces if p]
 
@@ -51,12 +54,17 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def run(connection: psycopg.Connection[Any], bootstrap: str, say: Callable[[str], None]) -> None:
-    """Run the script. What exists already from an earlier demo is left as it is; any other error is raised."""
+def run(
+    connection: psycopg.Connection[Any], given: Sequence[tuple[str, str]], say: Callable[[str], None], hidden: str = ""
+) -> None:
+    """Run the statements of a script; ``hidden`` is not shown.
+
+    What exists already from an earlier demo is left as it is; any other error is raised.
+    """
     bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
-    for note, sql in statements(bootstrap):
+    for note, sql in given:
         say(f"\n{note}" if note else "")
-        say(f"{bold}{sql};{plain}")
+        say(f"{bold}{sql.replace(hidden, '********') if hidden else sql};{plain}")
         try:
             cursor = connection.execute(sql.encode())
         except psycopg.Error as e:
@@ -66,3 +74,8 @@ def run(connection: psycopg.Connection[Any], bootstrap: str, say: Callable[[str]
             continue
         if cursor.description:
             say(answer([c.name for c in cursor.description], cursor.fetchall()))
+
+
+def without_kinesis(given: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The statements before the part about Kinesis."""
+    return list(itertools.takewhile(lambda piece: "KINESIS" not in piece[1], given))

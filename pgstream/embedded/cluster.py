@@ -16,8 +16,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 
@@ -52,8 +53,15 @@ def binaries() -> Path:
 class Cluster:
     """One cluster in ``<data_dir>/postgres``. ``sockets`` and ``port`` are known once it has started."""
 
-    def __init__(self, data_dir: DataDir, max_connections: int, without_password: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        data_dir: DataDir,
+        max_connections: int,
+        without_password: Collection[str] = (),
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.data_dir = data_dir
+        self.more = more
         self._without_password = without_password
         self.max_connections = max_connections
         self.folder = data_dir.path / "postgres"
@@ -244,6 +252,7 @@ class Cluster:
             "client_connection_check_interval": "10s",
             # Statements may hold passwords, and the log is kept.
             "log_min_error_statement": "panic",
+            **self.more,
         }
         argv: list[str | Path] = [self._bin / "postgres", "-D", self.folder]
         argv += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

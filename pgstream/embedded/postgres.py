@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -77,10 +78,12 @@ class Postgres:
             self._data_dir.release()
 
 
-async def open_postgres(config: Config, *, without_password: Collection[str] = ()) -> Postgres:
+async def open_postgres(
+    config: Config, *, without_password: Collection[str] = (), settings: Mapping[str, str] = MappingProxyType({})
+) -> Postgres:
     """Claim the data directory and have a PostgreSQL ready. Errors: ConfigurationError.
 
-    ``without_password``: see ``Postgres.let_in``.
+    ``without_password``: see ``Postgres.let_in``. ``settings``: an embedded one's, instead of ours.
     """
     data_dir = DataDir.claim(config.data_dir)
     try:
@@ -88,7 +91,7 @@ async def open_postgres(config: Config, *, without_password: Collection[str] = (
             postgres = external(config.postgres_url)
             await check_external(postgres)
         else:
-            cluster = Cluster(data_dir, config.max_connections + _OURS, without_password)
+            cluster = Cluster(data_dir, config.max_connections + _OURS, without_password, settings)
             await cluster.start()
             postgres = Postgres(
                 host=str(cluster.sockets),

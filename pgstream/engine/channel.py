@@ -87,6 +87,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     ``databases`` maps database name → libpq connection URL (host and port over TCP) of the view state.
     ``readers``: by database name, whatever the query looks up there.
     ``notify``: by view, the channel of PostgreSQL that is told of each batch which changes it.
+    ``beside``: the table that is written in the view's stead, until the query replaces the one that keeps the view.
     ``checkpoint`` is a folder or URL, None for interactive queries (a temporary one is used and removed).
     ``settings`` are Spark settings fixed at the query's creation, such as shuffle partitions.
     """
@@ -101,6 +102,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     name: str | None = None
     readers: dict[str, Reader] = {}
     notify: dict[str, str] = {}
+    beside: str = ""
 
     def __repr__(self) -> str:
         return f"Start(query={self.query!r}, attempt={self.attempt})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
@@ -18,11 +19,12 @@ from pgstream.catalog import kinds
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
-from pgstream.engine import launch
+from pgstream.engine import launch, requests
 from pgstream.engine.backlogs import Backlogs
 from pgstream.engine.compute import Columns, ComputePool, PoolFacts
 from pgstream.engine.launch import Launch
 from pgstream.engine.readers import Readers
+from pgstream.engine.replacements import Replacements
 from pgstream.engine.results import ResultStream
 from pgstream.engine.retention import Retention
 from pgstream.errors import NotReady, PgStreamError
@@ -50,6 +52,8 @@ class Engine:
         self._readers = Readers(config.max_streams_per_user)
         self._retention = Retention(catalog)
         self._backlogs = Backlogs(catalog, config.view_log_mb)
+        self._replacements = Replacements(catalog, self.progress, self._taken)
+        self._replacing: asyncio.Task[None] | None = None
 
     async def start(self, eager: bool = True) -> None:
         """Wake the default pool if ``eager``, and soon those that have queries; returns at once."""
@@ -59,10 +63,11 @@ class Engine:
 
     async def stop(self) -> None:
         """End all workers, after their running batches. Queries stay intended as they are, for the next start."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeping
+        for task in (self._keeping, self._replacing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         await asyncio.gather(*(p.close() for p in self._pools.values()))
 
     # Pools
@@ -137,6 +142,8 @@ class Engine:
                     await self._settle(pool, pool.name in busy)
                 await self._retention.look()
                 await self._backlogs.look()
+                if self._replacing is None or self._replacing.done():
+                    self._replacing = asyncio.create_task(self._replacements.look())  # one may take its time
             await asyncio.sleep(LOOK_S)
 
     async def _settle(self, pool: ComputePool, busy: bool) -> None:
@@ -164,6 +171,14 @@ class Engine:
     async def _of(self, query_id: str) -> ComputePool:
         return self.pool((await self._catalog.query(query_id)).pool)
 
+    async def _taken(self, query_id: str, before: str) -> None:
+        """A query keeps a view now that another has kept: it goes on there, and the other ends."""
+        try:
+            await self.restart(query_id)
+        finally:  # it is fenced: what it does until then changes nothing
+            if (await self._catalog.query(before)).actual != "terminated":
+                await self.terminate(before)
+
     async def launch(self, query_id: str, also: Collection[FullName] = ()) -> None:
         """Start a recorded query; returns when it runs, or while it waits (its message says for what).
 
@@ -188,6 +203,16 @@ class Engine:
     def progress(self, query_id: str) -> Mapping[str, object]:
         """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
         return next((found for p in self._pools.values() if (found := p.progress(query_id))), {})
+
+    def beginnings(self, query_id: str) -> dict[str, dict[str, int]]:
+        """Where a query began to read: topic, partition, offset; of those that its checkpoint here knows."""
+        found: dict[str, dict[str, int]] = {}
+        for file in requests.checkpoint(self._config.data_dir, query_id).glob("sources/*/0"):
+            text = file.read_text(errors="replace")
+            with contextlib.suppress(ValueError, AttributeError):
+                for topic, at in json.loads(text[text.index("{") :]).items():
+                    found.setdefault(topic, {}).update({p: n for p, n in at.items() if isinstance(n, int)})
+        return found
 
     # Questions to Spark
 

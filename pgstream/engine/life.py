@@ -369,6 +369,7 @@ class Queries:
         await self.progress.flush()
         try:
             await self._catalog.drop_view_logs(run.id)
+            await self._catalog.end_beside(run.id)
         except UndefinedQuery:
             pass
         except PgStreamError as e:

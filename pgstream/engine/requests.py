@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pgstream.catalog import kinds
 from pgstream.catalog.ledger import NOTIFY
@@ -18,7 +19,7 @@ from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
 from pgstream.errors import NotReady, UndefinedStore
 from pgstream.formats import protobuf, registry
-from pgstream.names import FullName, view_log
+from pgstream.names import FullName, beside, view_log
 from pgstream.planner.plan import (
     Lookup,
     Plan,
@@ -111,20 +112,25 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
         settings=dict(record.settings),
         name=record.name,
         readers=await _readers(catalog, plan, record.owner),
-        notify=_notify(catalog, plan),
+        **_view(catalog, record, plan),
     )
 
 
-def _notify(catalog: Catalog, plan: Plan) -> dict[str, str]:
-    """The channels that are told of the changes of the views that a query keeps."""
-    found = {}
+def _view(catalog: Catalog, record: QueryRecord, plan: Plan) -> dict[str, Any]:
+    """Where the query of a view writes, and whom it tells, by view: nobody, while it fills a table beside the view."""
+    notify, table = {}, ""
     for _, sink in outputs(plan):
-        if isinstance(sink, ViewSink):
-            full = FullName.read(sink.relation)
-            view = catalog.snapshot.relations.get((full.database, full.schema, full.name))
-            if view is not None and NOTIFY in view.properties:
-                found[sink.relation] = view.properties[NOTIFY]
-    return found
+        if not isinstance(sink, ViewSink):
+            continue
+        full = FullName.read(sink.relation)
+        view = catalog.snapshot.relations.get((full.database, full.schema, full.name))
+        if view is None:
+            continue
+        if view.query != record.id:
+            table = beside(record.id)
+        elif NOTIFY in view.properties:
+            notify[sink.relation] = view.properties[NOTIFY]
+    return {"notify": notify, "beside": table}
 
 
 async def check_logs(catalog: Catalog, record: QueryRecord, plan: Plan, at: int | None = None) -> None:

@@ -487,7 +487,7 @@ class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
     """Materialized view: rows go to the table ``relation`` of database ``database``; staging is named after ``table``.
 
     ``mode`` append: every row is kept. upsert: one row per ``key`` (output column names; empty: a single row). retract:
-    every row that is not taken back.
+    every row that is not taken back. ``options``: those of the view once this query has replaced the one that keeps it.
     """
 
     relation: str
@@ -495,6 +495,7 @@ class ViewSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="view"):
     table: str
     mode: str
     key: list[str] = []
+    options: dict[str, str] = {}
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -60,6 +60,7 @@ def _sources(
             entry["latest"] |= latest
             entry["lag"] += lag
             entry["rows_in"] += figures["rows_in"]
+            entry |= {name: _figure(said) for name, said in figures.get("figures", {}).items()}
     return out
 
 
@@ -72,6 +73,10 @@ def _is_read(figures: Mapping[str, Any]) -> bool:
 def _topic(description: str) -> str:
     found = _TOPIC.search(description)
     return found[1] if found else ""
+
+
+def _figure(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdigit() else text
 
 
 def _between(here: int | str, end: int | str) -> int:

@@ -197,11 +197,12 @@ class RunningQuery:
 
     def _view(self, sink: ViewSink) -> dict[str, Any]:
         full = FullName.read(sink.relation)
-        staging = f"{sink.table.replace('v_', 's_', 1)}_{self.start.attempt}"
+        aside = "_r" if self.start.beside else ""
+        staging = f"{sink.table.replace('v_', 's_', 1)}{aside}_{self.start.attempt}"
         stores = [s[0].store if isinstance(s[0], Source) else "" for s in self.readings()]
         return {"type": "view", "mode": sink.mode, "key": sink.key, **jdbc(self.start.databases[sink.database]),
                 "sources": stores, "relation": sink.relation, "notify": self.start.notify.get(sink.relation, ""),
-                "table": ".".join(quote_always(p) for p in full.path[1:]),
+                "table": self.start.beside or ".".join(quote_always(p) for p in full.path[1:]),
                 "staging": f"pg_pgstream.{quote_always(staging)}"}  # fmt: skip
 
     def _records(self, sink: RecordSink, step: Step) -> dict[str, Any]:

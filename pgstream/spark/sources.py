@@ -11,7 +11,7 @@ import importlib
 import json
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -24,7 +24,7 @@ from pgstream.planner.plan import Source, ViewSource
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import reading
 from pgstream.stores import find
-from pgstream.stores.spec import SparkFace, StoreType
+from pgstream.stores.spec import KeepingInSpark, SparkFace, StoreType
 
 Limits = Mapping[str, Mapping[int, int]]
 CATCH_UP_ROWS = 200_000
@@ -168,8 +168,9 @@ class Sources:
         takes = [source.store, *(config[k] for k in ("columns", "kind", "topic", "timestamp", "key_type")),
                  source.value_format, source.key_format, source.timestamp_format]  # fmt: skip
         reader = hashlib.sha256(json.dumps(takes).encode()).hexdigest()[:12]
+        keeping = cast(KeepingInSpark, face(access.type))
         return {"query": self.query, "attempt": self.attempt, "reader": reader, "topic": source.bad_record_topic,
-                "properties": face(access.type).bad_records(access)}  # fmt: skip
+                "properties": keeping.bad_records(access)}  # fmt: skip
 
 
 def _placed(kind: StoreType) -> dict[str, int]:

@@ -32,6 +32,7 @@ from pgstream.statements.create_as import (
     CreateMaterializedViewAs,
     CreateStreamAs,
     CreateTableAs,
+    ReplaceMaterializedViewAs,
     as_form,
 )
 from pgstream.statements.cursors import CloseCursor, DeclareCursor, FetchCursor, MoveCursor
@@ -106,6 +107,7 @@ from pgstream.statements.relations import (
     ListRelations,
     ListStreams,
 )
+from pgstream.statements.repairs import RepairMaterializedView
 from pgstream.statements.roles import (
     CreateRole,
     DescribeRole,
@@ -179,6 +181,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CreateIndex,
     CreateMaterializedViewAs,
     CreateMetricsIntegration,
+    ReplaceMaterializedViewAs,
     CreateOrganization,
     CreatePolicy,
     CreateRole,
@@ -291,6 +294,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     PrintEntity,
     Reindex,
     RejectInvitation,
+    RepairMaterializedView,
     RestartQuery,
     RevokePrivileges,
     RevokeInvitation,

@@ -6,16 +6,21 @@ Owns: the order of effects (checks, entity, catalogue, engine) that every statem
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 
+import msgspec
+
+from pgstream import stores
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
-from pgstream.errors import NotSupported, UndefinedQuery
+from pgstream.errors import NotSupported, NotYet, UndefinedQuery
 from pgstream.names import FullName
-from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, sources, view_sources
+from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, Source, ViewSource, sources, view_sources
 from pgstream.planner.select import Planned
+from pgstream.planner.steps import with_sources
 from pgstream.properties import Given, Options
 from pgstream.statements import registered, resume, topics
 from pgstream.statements.base import Context
@@ -23,6 +28,8 @@ from pgstream.statements.declared import Declared
 from pgstream.statements.resume import Resume
 from pgstream.stores.spec import Kind, Option, OptionTable
 
+APPLICATION = "application"
+"""The kind of a query that runs several statements."""
 _NAME = Option("query.name", Kind.TEXT, "Name of the query; queries of one name count versions.")
 
 QUERY = OptionTable(
@@ -126,6 +133,7 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
 
 async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack) -> Prepared:
     """With the entity that it writes to and its schemas there; what was made for it is undone by ``undo``."""
+    p = replace(p, plan=_dated(ctx, p.plan))
     if p.sink is None:
         return p
     like = p.planned.sources[0] if p.planned.sources else None
@@ -134,6 +142,41 @@ async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack) -> Prepared:
     if any(s.starting_position == "earliest" for s in sources(p.plan.root)):
         await topics.warn_of_retention(ctx, p.sink)
     return replace(p, plan=await registered.settle(ctx, p.sink, p.plan))
+
+
+async def check_replaceable(ctx: Context, view: RelationRecord, at: int | None) -> QueryRecord:
+    """The query that keeps a view, which another one may replace. Errors: NotYet, UndefinedQuery."""
+    query = await ctx.catalog.query(view.query or "", at=at)
+    if query.kind == APPLICATION:
+        raise NotYet(
+            what=f'replacing the query of materialized view "{view.full}", an application with other sinks,', at=at,
+            hint="TERMINATE QUERY of the application, DROP the view, and make it anew.",
+        )  # fmt: skip
+    return query
+
+
+async def replace_view(
+    ctx: Context, made: QueryRecord, view: RelationRecord, plan: Plan, at: int | None
+) -> QueryRecord:
+    """Record and start a query that is to keep a view in another's stead; undone when that fails."""
+    async with AsyncExitStack() as undo:
+        await ctx.catalog.check_replacement(view, made, at)
+        query = await ctx.catalog.create_replacement(made, view, at, reads=views_read(plan))
+        await launch(ctx, query.id, undo)
+    return query
+
+
+def _dated(ctx: Context, whole: Plan) -> Plan:
+    """The plan, its sources that begin at a moment told which: not the one when a worker comes to start it."""
+
+    def told(s: Source | ViewSource) -> Source | ViewSource:
+        if not isinstance(s, Source) or s.starting_position != "latest":
+            return s
+        if not stores.find(ctx.snapshot.stores[s.store].type).dated:
+            return s
+        return msgspec.structs.replace(s, starting_position=f"timestamp:{int(time.time() * 1000)}")
+
+    return msgspec.structs.replace(whole, root=with_sources(whole.root, told))
 
 
 async def launch(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName] = ()) -> None:

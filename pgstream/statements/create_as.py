@@ -12,10 +12,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from msgspec import structs
+
 from pgstream.catalog.expiry import RETENTION, TIMESTAMP
 from pgstream.catalog.ledger import NOTIFY
 from pgstream.catalog.records import ColumnRecord, RelationRecord
-from pgstream.errors import DuplicateColumn, InvalidOption, InvalidStatement, NotSupported, NotYet, TypeMismatch
+from pgstream.catalog.store import REPLACES
+from pgstream.errors import (
+    ColumnsDiffer,
+    DuplicateColumn,
+    InvalidOption,
+    InvalidStatement,
+    NotSupported,
+    NotYet,
+    TypeMismatch,
+    WrongKind,
+)
 from pgstream.names import FullName, Name, QName
 from pgstream.planner.plan import Expr, Project, ViewSink
 from pgstream.planner.select import Planned
@@ -243,6 +255,105 @@ class CreateMaterializedViewAs(CreateAs):
         sink = ViewSink(str(full), full.database, table, planned.mode, key)
         plan = continuous.plan(planned.root, sink, columns, options)
         return Prepared("create_materialized_view_as", plan, planned, options, relation, relation, None)
+
+
+class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
+    """CREATE OR REPLACE MATERIALIZED VIEW view_name [WITH ( 'parameter' = value [, ...] )] AS select_statement
+    [QUERY WITH ( 'parameter' = value [, ...] )];
+
+    Make a materialized view, or let another query keep the one of that name, without a moment in which it cannot be
+    read. The statement returns when the new query runs. It fills a table beside the view; the view is as it was,
+    kept by its old query. When the new query has read what the old one has, the view becomes what the new one made,
+    in one transaction, and the old query is terminated. LIST QUERIES shows how far that is; TERMINATE QUERY of the
+    new one before then gives it up.
+
+    The view stays the same relation of PostgreSQL: grants, policies, indexes, views over it and publications stay.
+    As with PostgreSQL's CREATE OR REPLACE VIEW its columns keep names, types and order, and more may follow at the
+    end; its key may change. Readers wait for the exchange only then, and not at all otherwise; who reads in a
+    transaction goes on with what it sees. Queries that read the view's changes are told the difference; they need
+    columns and key as they are, and rows that can be taken back. The new query begins where a new view's would:
+    with 'earliest', or the view holds only what has come since. The view's parameters are those of this statement.
+    Needs ownership of the view.
+    """
+
+    # Of the five, as many as a statement is known by.
+    words: ClassVar[tuple[str, ...]] = ("CREATE", "OR", "REPLACE", "MATERIALIZED")
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words, "VIEW")
+        if c.peek("IF"):
+            raise InvalidStatement(what="IF NOT EXISTS cannot be used with OR REPLACE", at=c.at)
+        return cls.tail(c)
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        found = ctx.catalog.snapshot.relation(self.name, ctx.session.database, ctx.session.schema)
+        if found is None:
+            return super().needs(ctx)
+        return (access.owns("relation", self.name), Need("create_query"), *access.reads(self.select),
+                access.runs(ctx.session))  # fmt: skip
+
+    async def execute(self, ctx: Context) -> Result:
+        full = places.new_relation(ctx, self.name)
+        if full.key not in ctx.snapshot.relations:
+            return await super().execute(ctx)
+        p = await self.prepare(ctx)
+        continuous.refuse_resume(p.options, "CREATE OR REPLACE MATERIALIZED VIEW")
+        record = continuous.record(ctx, self.select.text, p.kind, p.plan, [p])
+        query = await continuous.replace_view(ctx, record, p.into, p.plan, self.name.at)
+        ctx.notice(f'materialized view "{full}" stays as it is until query {query.id} is as far as its own')
+        said = f'materialized view "{full}" is being replaced by query {query.id}'
+        made = ddl(self.kind, str(full), "REPLACE", full.path, said)
+        return done(self.tag, made, ddl("query", query.id, "CREATE", [query.id]))
+
+    async def prepare(self, ctx: Context) -> Prepared:
+        p = await super().prepare(ctx)
+        before = ctx.snapshot.relations.get(p.into.full.key)
+        if before is None:
+            return p
+        if before.kind != self.kind:
+            raise WrongKind(name=str(self.name), is_a=before.label, wanted="materialized view", at=self.name.at)
+        await continuous.check_replaceable(ctx, before, self.name.at)
+        if await self._comes_from(ctx, before, p):
+            raise InvalidStatement(
+                what=f'materialized view "{before.full}" cannot be replaced by a query that reads what comes of it',
+                at=self.select.at,
+                hint="Make it under another name.",
+            )
+        self._check_columns(p, before)
+        assert isinstance(p.plan.sink, ViewSink)
+        table = ctx.catalog.staging_stem(before.id)
+        sink = structs.replace(p.plan.sink, table=table, options=dict(p.into.properties))
+        return replace(p, kind=REPLACES, plan=structs.replace(p.plan, sink=sink), into=before, relation=None)
+
+    async def _comes_from(self, ctx: Context, before: RelationRecord, p: Prepared) -> bool:
+        """Whether the new query reads the view, or what other queries make of it."""
+        sources = {q.id: q.sources for q in await ctx.catalog.queries()}
+        found, ahead = set[str](), [str(s.full) for s in p.planned.sources]
+        while ahead:
+            if (name := ahead.pop()) not in found:
+                found.add(name)
+                relation = ctx.catalog.snapshot.relations.get(FullName.read(name).key)
+                if relation is not None and relation.full != before.full:
+                    ahead += sources.get(relation.query or "", ())
+        return str(before.full) in found
+
+    def _check_columns(self, p: Prepared, before: RelationRecord) -> None:
+        """As PostgreSQL's CREATE OR REPLACE VIEW has it. Errors: ColumnsDiffer."""
+        new = p.into.columns
+        for i, old in enumerate(before.columns):
+            if i >= len(new):
+                raise ColumnsDiffer(what="cannot drop columns from view", at=self.select.at, hint=_KEPT)
+            at = _output_at(p.planned, new[i].name) or self.select.at
+            if new[i].name != old.name:
+                what = f'cannot change name of view column "{old.name}" to "{new[i].name}"'
+                raise ColumnsDiffer(what=what, at=at, hint=_KEPT)
+            if new[i].type.pg != old.type.pg:
+                what = f'cannot change data type of view column "{old.name}" from {old.type} to {new[i].type}'
+                raise ColumnsDiffer(what=what, at=at, hint="CAST it, or make a view of another name.")
+
+
+_KEPT = "Columns keep their names and order, more may follow at the end; or make a view of another name."
 
 
 async def _retention(

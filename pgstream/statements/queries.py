@@ -15,9 +15,11 @@ from typing import ClassVar, Self
 from pgstream import types
 from pgstream.catalog import rights
 from pgstream.catalog.privileges import OWNERSHIP
+from pgstream.catalog.records import QueryRecord
+from pgstream.catalog.store import REPLACES
 from pgstream.engine.requests import check_logs
 from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady
-from pgstream.names import Name
+from pgstream.names import FullName, Name
 from pgstream.planner.plan import load
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, places
@@ -32,7 +34,8 @@ class ListQueries(Statement):
     """LIST QUERIES [WITH ('all')];
 
     The continuous queries, one a row; with 'all' the terminated ones too. Message says why a query is errored or
-    waits; it is an addition of ours.
+    waits, and of one that is to replace another (CREATE OR REPLACE MATERIALIZED VIEW) how far it is; it is an addition
+    of ours.
     """
 
     words: ClassVar = ("LIST", "QUERIES")
@@ -61,10 +64,22 @@ class ListQueries(Statement):
         sees, role = ctx.snapshot.access.sees, ctx.session.role
         found = [q for q in await ctx.catalog.queries(self.ended_too) if sees(role, "query", q.id, q.owner)]
         lines = [
-            (q.id, q.name, q.version, q.intended, q.actual, q.sql, q.owner, q.created_at, q.updated_at, q.message)
+            (q.id, q.name, q.version, q.intended, q.actual, q.sql, q.owner, q.created_at, q.updated_at,
+             q.message or replacing(ctx, q))
             for q in found
-        ]
+        ]  # fmt: skip
         return listing(self.columns, lines)
+
+
+def replacing(ctx: Context, query: QueryRecord) -> str:
+    """What is said of a query that is to replace the one that keeps a view; nothing of others."""
+    view = ctx.snapshot.relations.get(FullName.read(query.sinks[0]).key)
+    if query.kind != REPLACES or view is None or view.query == query.id or query.intended != "running":
+        return ""
+    sources = ctx.engine.progress(query.id).get("sources")
+    behind = sum(int(s.get("lag", 0)) for s in sources.values()) if isinstance(sources, dict) else None
+    how_far = "nothing read yet" if behind is None else f"{behind} records to read"
+    return f"replaces the query that keeps {view.full}: {how_far}"
 
 
 @dataclass(frozen=True, slots=True)

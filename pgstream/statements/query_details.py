@@ -96,7 +96,10 @@ class DescribeQueryMetrics(_OfQuery):
     """DESCRIBE QUERY METRICS { query_id | query_name[:query_version] };
 
     The figures of a query's last batch, one a row, with the relation and the partition that they are about where they
-    are about one. Late rows and bad records are counted since the query started; ``lag`` is in records.
+    are about one. Late rows and bad records are counted since the query started; ``lag`` is in records. Of a table's
+    changes ``slot_lag_bytes`` is what its PostgreSQL has written and the query has not confirmed, ``slot_kept_bytes``
+    what it keeps for the slot, ``slot_room_bytes`` how much more there may be before it gives the slot up, and
+    ``slot_warning`` says when that is near.
     """
 
     words: ClassVar[tuple[str, ...]] = ("DESCRIBE", "QUERY", "METRICS")
@@ -132,6 +135,7 @@ _FIGURES = (
     ("late_rows", "rows"), ("bad_records", "records"), ("state_rows", "rows"), ("state_bytes", "bytes"),
     ("watermark", None), ("at", None),
 )  # fmt: skip
+_OF_SOURCE = ("offset", "latest", "lag", "rows_in")  # what every source has; some stores tell more
 _SHOWN = {"at": "measured_at", "rows_per_s": "rows_per_second"}
 
 
@@ -163,8 +167,12 @@ def _metrics(p: Facts) -> Iterator[tuple[Any, ...]]:
     for relation, facts in _sources(p).items():
         yield "rows_in", relation, None, facts.get("rows_in"), "rows"
         yield "lag", relation, None, facts.get("lag"), "records"
-        for partition, end in sorted(facts.get("latest", {}).items(), key=lambda item: int(item[0])):
+        for partition, end in sorted(facts.get("latest", {}).items(), key=lambda item: (len(item[0]), item[0])):
             read = facts.get("offset", {}).get(partition, 0)
             yield "read_offset", relation, partition, read, None
             yield "end_offset", relation, partition, end, None
-            yield "lag", relation, partition, max(0, end - read), "records"
+            if isinstance(end, int) and isinstance(read, int):
+                yield "lag", relation, partition, max(0, end - read), "records"
+        for name, value in facts.items():
+            if name not in _OF_SOURCE:
+                yield name, relation, None, value, "bytes" if name.endswith("_bytes") else None

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from pgstream import types
-from pgstream.catalog.records import RelationRecord
+from pgstream import stores, types
+from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import NotSupported
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
@@ -32,11 +32,11 @@ _LINE = "LIST RELATIONS"
 _ONE = "Drop each by a statement of its own."
 
 
-def properties(r: RelationRecord) -> dict[str, str]:
+def properties(r: RelationRecord, snapshot: Snapshot) -> dict[str, str]:
     """A relation's parameters as resolved, with its key and a view's mode."""
     out = dict(r.properties)
     if r.store is not None:
-        out |= {"store": r.store, "topic": r.entity or ""}
+        out |= {"store": r.store, **stores.find(snapshot.store_of(r).type).shows(r.entity or "")}
     if r.primary_key:
         out["primary.key"] = ", ".join(r.primary_key)
     if r.mode:
@@ -44,11 +44,11 @@ def properties(r: RelationRecord) -> dict[str, str]:
     return out
 
 
-def _line(r: RelationRecord) -> TextRow:
+def _line(r: RelationRecord, snapshot: Snapshot) -> TextRow:
     """Its row, made once: catalogues of thousands of relations are listed again and again."""
     line: TextRow | None = r.memo.get(_LINE)
     if line is None:
-        described = json_text(properties(r))
+        described = json_text(properties(r, snapshot))
         values = r.full.name, r.kind, r.owner, r.state, described, r.created_at, r.updated_at, json_text(r.full.path)
         line = r.memo[_LINE] = rows(values)[0]
     return line
@@ -85,7 +85,7 @@ class ListRelations(Statement):
             for r in ctx.snapshot.relations.values()
             if (r.full.database, r.full.schema) == place and self.kind in (None, r.kind)
         ]
-        return Result(ROWS, self.columns, [_line(r) for r in sorted(found, key=lambda r: r.full.name)])
+        return Result(ROWS, self.columns, [_line(r, ctx.snapshot) for r in sorted(found, key=lambda r: r.full.name)])
 
 
 class ListStreams(ListRelations):
@@ -142,7 +142,7 @@ class DescribeRelation(Statement):
         return (Need(access.SEES, "relation", self.name),)
 
     async def execute(self, ctx: Context) -> Result:
-        return Result(ROWS, self.columns, [_line(places.relation(ctx, self.name, self.kind))])
+        return Result(ROWS, self.columns, [_line(places.relation(ctx, self.name, self.kind), ctx.snapshot)])
 
 
 class DescribeStream(DescribeRelation):

@@ -40,7 +40,7 @@ async def begin(ctx: Context, sql: str, steps: Sequence[Declaring | Starting], a
             return None
         whole = plan(parts)
         query = await ctx.catalog.create_query(
-            continuous.record(ctx, sql, "application", whole, parts),
+            continuous.record(ctx, sql, continuous.APPLICATION, whole, parts),
             reads=continuous.views_read(whole),
             application=[_made(s) for s in steps if isinstance(s, Declaring) or s.prepared.relation is not None],
         )

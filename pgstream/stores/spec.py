@@ -370,6 +370,7 @@ class StoreType:
     the field of ``EntityInfo`` that holds it; a query's sink has them of the leftmost source, if its store is of this
     type. ``makes``: the kinds of relation whose missing entity is made. ``names``: the entity of a relation, taken out
     of its checked parameters; the second argument is the relation's own name, the third the store's options.
+    ``shows``: the other way, the parameters that name an entity in lists.
     ``spelled``: the one spelling of an entity that a statement names. ``changes``: the columns of a stream of a table's
     changes, where entities are tables; ``key_format``: that of a changelog whose WITH says none.
     ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
@@ -377,6 +378,7 @@ class StoreType:
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
     store, which both faces can take away (``Leaving``, ``LeavingInSpark``).
     ``empties``: a record of a changelog with an empty key and no value says that no row is left.
+    ``dated``: reading from ``latest`` is reading from a moment on, which is that of the statement.
     ``metadata``: the type of ROWMETADATA(), a STRUCT, where ``Can.METADATA`` is whole; ``placed``: those of its fields
     that say where a record is, for a person, where its partition and offset do not.
     ``jars``: parts of the server's lock file that the worker needs when an option has a value, as (option=VALUE, part).
@@ -398,6 +400,7 @@ class StoreType:
     names: Callable[[dict[str, str], str, Mapping[str, str]], str] = lambda properties, name, _: properties.pop(
         "topic", name
     )
+    shows: Callable[[str], Mapping[str, str]] = lambda entity: {"topic": entity}
     reading: tuple[str, ...] = ("source.max.records.per.trigger",)
     sending: tuple[str, ...] = ()
     spelled: Callable[[str, Mapping[str, str]], str] = lambda entity, _: entity
@@ -408,6 +411,7 @@ class StoreType:
     trouble: str | None = None
     leaves: bool = False
     empties: bool = False
+    dated: bool = False
     metadata: str | None = None
     placed: tuple[str, ...] = ()
     jars: tuple[tuple[str, str], ...] = ()
@@ -485,8 +489,12 @@ class SparkFace(Protocol):
         """What the kernel is told of a sink beside its rows. ``type``: ``kafka``, or the name of a class that extends
         ``TaskSink`` and is made of the whole as JSON text."""
 
+
+class KeepingInSpark(Protocol):
+    """What ``SparkFace`` has too where ``Can.BAD_RECORDS`` is whole."""
+
     def bad_records(self, access: Any) -> dict[str, str]:
-        """The settings of a producer of bad records, where ``Can.BAD_RECORDS`` is whole."""
+        """The settings of a producer of bad records."""
 
 
 class LeavingInSpark(Protocol):

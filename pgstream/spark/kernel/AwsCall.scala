@@ -39,6 +39,11 @@ object AwsKeys {
 
   def renew(who: String, id: String, secret: String, token: String): Unit = current.put(who, AwsKeys(id, secret, token))
 
+  /** Whether a query that runs has them. */
+  def used(who: String): Boolean = KinesisSource.uses(who) || Sinks.every.exists { case s: KinesisSink => s.who == who; case _ => false }
+
+  def forget(who: String): Unit = current.remove(who)
+
   def of(who: String, brought: AwsKeys): AwsKeys = current.getOrDefault(who, brought)
 
   def read(json: String): AwsKeys = {

@@ -25,6 +25,9 @@ object Events {
     p.sources.foreach { s =>
       val n = sources.addObject()
       n.put("description", s.description).put("end", s.endOffset).put("latest", s.latestOffset).put("rows_in", s.numInputRows)
+      val figures = n.putObject("figures")
+      // Spark has figures of its own there for some sources; those of ours are named as they are shown.
+      s.metrics.forEach((name, value) => if (name.contains('_')) figures.put(name, value))
     }
     o
   }

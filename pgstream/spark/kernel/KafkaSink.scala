@@ -4,22 +4,37 @@ import scala.collection.mutable.ArrayBuffer
 
 import org.apache.kafka.clients.producer.ProducerRecord
 
+import org.apache.spark.SparkContext
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types._
 
 import Json.Node
 
-/** A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own. */
+/**
+ * A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own.
+ *
+ * Where all tasks are in this process, no transaction ends before all tasks are done, and then all do: who reads the topic
+ * by event time would take the rows of a task that is behind for late ones.
+ */
 class KafkaSink(config: String) extends TaskSink {
-  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = KafkaSink.work(config, batch, schemas.head)
-  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = done.map(_.made.asInstanceOf[Long]).sum
+  private val query = Json.read(config).str("query")
+
+  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work =
+    KafkaSink.work(config, batch, schemas.head, SparkContext.getOrCreate().isLocal)
+
+  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = {
+    KafkaWriter.commitAll(query, batch)
+    done.map(_.made.asInstanceOf[Long]).sum
+  }
+
+  override private[pgstream] def over(): Unit = KafkaWriter.giveUp(query)
 }
 
 object KafkaSink {
   type Record = ProducerRecord[Array[Byte], Array[Byte]]
 
-  private def work(config: String, batch: Long, schema: StructType): TaskSink.Work =
-    (_, task, rows) => writePart(config, schema, batch, task, rows)
+  private def work(config: String, batch: Long, schema: StructType, together: Boolean): TaskSink.Work =
+    (_, task, rows) => writePart(config, schema, batch, task, together, rows)
 
   /** Rows of a stateless query are put in event-time order in runs of this many; its input is nearly in order. */
   private val Run = 50000
@@ -34,7 +49,7 @@ object KafkaSink {
     if (at >= 0 && !first.isNullAt(at)) s"p${first.getInt(at)}" else s"t$task"
   }
 
-  private def writePart(config: String, schema: StructType, batch: Long, task: Int, all: Iterator[InternalRow]): Long = {
+  private def writePart(config: String, schema: StructType, batch: Long, task: Int, together: Boolean, all: Iterator[InternalRow]): Long = {
     if (!all.hasNext) return 0
     val rows = all.buffered
     val c = Json.read(config)
@@ -45,11 +60,12 @@ object KafkaSink {
     val order = c.str("order")
     val run = if (order == "all") Int.MaxValue else Run
     var count = 0L
-    writer.write(batch) { send =>
+    val part: (Record => Unit) => Unit = { send =>
       if (order == "source") rows.foreach { r => send(format.record(r)); count += 1 }
       else
         rows.grouped1(run) { records => sorted(records).foreach(send); count += records.length }(format.record)
     }
+    if (together) writer.prepare(batch)(part) else writer.write(batch)(part)
     count
   }
 

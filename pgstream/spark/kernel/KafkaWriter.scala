@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer
  * transaction that wrote the batch. Opening fences a producer of an earlier start and settles its open transaction, so
  * the offset read after it is final.
  */
-class KafkaWriter(query: String, val attempt: Int, writer: String, topic: String, properties: Map[String, String]) {
+class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: String, properties: Map[String, String]) {
   private val name = s"pgstream-$query-$writer"
   private val position = new TopicPartition(topic, 0)
   private val producer = {
@@ -27,6 +27,9 @@ class KafkaWriter(query: String, val attempt: Int, writer: String, topic: String
       settings.asInstanceOf[Map[String, AnyRef]].asJava, new ByteArraySerializer, new ByteArraySerializer)
   }
   private var last: Long = try { producer.initTransactions(); committed() } catch { case e: Throwable => close(); throw e }
+
+  /** The batch that is prepared and not in. */
+  @volatile private var prepared: Option[Long] = None
 
   /** The number of the last batch that is in; before `write`, and inside it. */
   def written: Long = last
@@ -41,9 +44,14 @@ class KafkaWriter(query: String, val attempt: Int, writer: String, topic: String
   }
 
   def write(batch: Long)(rows: (ProducerRecord[Array[Byte], Array[Byte]] => Unit) => Unit): Unit = synchronized {
-    if (batch <= last) rows(_ => ()) // the batch is in; its rows are still computed, which saves the state
+    if (prepare(batch)(rows)) commit(batch)
+  }
+
+  /** All of `write` but its end, which `commit` is; false for a batch that is in: its rows are computed, which saves the state. */
+  def prepare(batch: Long)(rows: (ProducerRecord[Array[Byte], Array[Byte]] => Unit) => Unit): Boolean = synchronized {
+    if (batch <= last) { rows(_ => ()); false }
     else
-      try {
+      settling {
         producer.beginTransaction()
         @volatile var failure: Exception = null
         rows { r =>
@@ -52,18 +60,32 @@ class KafkaWriter(query: String, val attempt: Int, writer: String, topic: String
         }
         KillPoints.at("topic after flush", producer.flush())
         producer.sendOffsetsToTransaction(Map(position -> new OffsetAndMetadata(batch)).asJava, new ConsumerGroupMetadata(name))
-        KillPoints.at("topic before commit", producer.flush())
-        producer.commitTransaction()
-        KillPoints.at("topic after commit")
-        last = batch
-      } catch {
-        case e: Throwable =>
-          // Whatever happened, a fresh producer settles it: initTransactions aborts or completes what is open.
-          KafkaWriter.forget(query, writer, this)
-          close()
-          throw e
+        producer.flush()
+        prepared = Some(batch)
+        true
       }
   }
+
+  /** What was prepared is in. */
+  def commit(batch: Long): Unit = synchronized {
+    settling {
+      KillPoints.at("topic before commit")
+      producer.commitTransaction()
+      KillPoints.at("topic after commit")
+      last = batch
+      prepared = None
+    }
+  }
+
+  /** Whatever happened, a fresh producer settles it: initTransactions aborts or completes what is open. */
+  private def settling[A](what: => A): A =
+    try what
+    catch {
+      case e: Throwable =>
+        KafkaWriter.forget(query, writer, this)
+        close()
+        throw e
+    }
 
   def close(): Unit = producer.close(java.time.Duration.ZERO)
 }
@@ -94,6 +116,14 @@ object KafkaWriter {
     )
 
   def forget(query: String, writer: String, which: KafkaWriter): Unit = writers.remove((query, writer), which)
+
+  /** In the process of the tasks, all of which are done: the ends of their transactions, one right after another. */
+  def commitAll(query: String, batch: Long): Unit = of(query).filter(_.prepared.contains(batch)).asJava.parallelStream.forEach(_.commit(batch))
+
+  /** What was prepared and does not come in: its writers are closed. */
+  def giveUp(query: String): Unit = of(query).filter(_.prepared.nonEmpty).foreach { w => forget(query, w.writer, w); w.close() }
+
+  private def of(query: String): Seq[KafkaWriter] = writers.asScala.collect { case ((q, _), w) if q == query => w }.toSeq
 
   def closeAll(query: String): Unit =
     writers.keySet.asScala.filter(_._1 == query).foreach(k => Option(writers.remove(k)).foreach(_.close()))

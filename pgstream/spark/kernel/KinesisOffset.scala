@@ -20,9 +20,9 @@ case class ShardOffset(number: Int, from: String, count: Long, last: String, don
 /**
  * How far a stream was read: all that is needed to read the same records again. `begin` is where reading of the stream
  * began; shards that are found later are read from there, once those that they came from are done. Done shards stay until
- * Kinesis has forgotten them.
+ * Kinesis has forgotten them. `asof`: what had come by then, in epoch milliseconds, was read; 0 is not known.
  */
-case class KinesisOffset(stream: String, begin: String, shards: ListMap[String, ShardOffset], next: Int) extends Offset {
+case class KinesisOffset(stream: String, begin: String, shards: ListMap[String, ShardOffset], next: Int, asof: Long) extends Offset {
   override def json(): String = {
     val o = Json.obj
     val list = o.putObject(stream)
@@ -31,7 +31,7 @@ case class KinesisOffset(stream: String, begin: String, shards: ListMap[String, 
       if (s.from != begin) n.put("from", s.from)
       if (s.done) n.put("done", true)
     }
-    Json.text(o.put("@begin", begin).put("@next", next))
+    Json.text(o.put("@begin", begin).put("@next", next).put("@asof", asof))
   }
 
   /** With shards that were not known, numbered in the order of their ids. */
@@ -51,6 +51,6 @@ object KinesisOffset {
         val s = e.getValue
         e.getKey -> ShardOffset(s.get("number").asInt, s.opt("from").getOrElse(begin), s.get("count").asLong, s.str("last"), s.has("done"))
       }
-      KinesisOffset(stream, begin, ListMap.from(shards), n.get("@next").asInt)
+      KinesisOffset(stream, begin, ListMap.from(shards), n.get("@next").asInt, n.opt("@asof").map(_.toLong).getOrElse(0L))
   }
 }

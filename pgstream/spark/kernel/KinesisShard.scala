@@ -38,6 +38,7 @@ class ShardReader(stream: KinesisStream, val id: String, at: ShardOffset, fetchi
   private var iterator: String = _
   private var failures = 0
   private var since = 0L
+  private var reached = 0L
 
   def start(): Unit = if (!ended) later(0)
 
@@ -49,6 +50,13 @@ class ShardReader(stream: KinesisStream, val id: String, at: ShardOffset, fetchi
     val count = place.count + math.min(fetched - place.count, most)
     val sequence = if (count == place.count) place.last else record(count - 1).sequence
     place.copy(count = count, last = sequence, done = ended && count == fetched)
+  }
+
+  /** What had come to the shard by then is read with what lies before `place`, in epoch milliseconds; None: not known. */
+  def asof(place: ShardOffset): Option[Long] = synchronized {
+    if (place.count < fetched) chunks.find(_.end >= place.count).filter(_.first < place.count).map(_ => record(place.count - 1).micros / 1000)
+    else if (reached > 0) Some(reached)
+    else None
   }
 
   /** Records number `first` until `end`, if they are all here. */
@@ -84,6 +92,8 @@ class ShardReader(stream: KinesisStream, val id: String, at: ShardOffset, fetchi
         val page = fetch()
         failures = 0
         append(page)
+        if (page.behindMs == 0) reached = begun
+        else page.records.lastOption.foreach(r => reached = r.micros / 1000)
         if (page.next != null)
           later((if (page.records.isEmpty) fetching.pollMs else Fetching.PaceMs) - (System.currentTimeMillis() - begun))
       }

@@ -16,6 +16,8 @@ class RecordTooLargeException(message: String) extends RuntimeException(message)
 
 /** A data stream, at least once: a batch that is repeated is written again. Each task writes its rows in their order. */
 class KinesisSink(config: String) extends TaskSink {
+  val who: String = Json.read(config).str("who")
+
   override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = {
     val stream = KinesisStream.of(config, Json.read(config).str("keys"))
     KinesisSink.work(config, stream.copy(place = stream.place.now), schemas.head)

@@ -5,6 +5,7 @@ import java.util.concurrent.{ConcurrentHashMap, ScheduledThreadPoolExecutor}
 
 import scala.collection.immutable.ListMap
 import scala.collection.mutable
+import scala.jdk.CollectionConverters._
 
 import org.apache.spark.{Partition, SparkContext, TaskContext}
 import org.apache.spark.rdd.RDD
@@ -36,10 +37,12 @@ class KinesisSource(context: SQLContext, stream: KinesisStream, begin: String, m
   private val fetching = new Fetching(threads, pollMs)
   private val readers = new ConcurrentHashMap[String, ShardReader]
   @volatile private var newest: KinesisOffset = _
+  private var resumed = false
   private var known: Map[String, ShardInfo] = _
   KinesisSource.sources.put(id, this)
 
   override def schema: StructType = KinesisSource.Schema
+  def who: String = stream.place.who
   override def getOffset: Option[Offset] = throw new UnsupportedOperationException("latestOffset(Offset, ReadLimit) is asked")
   override def getDefaultReadLimit: ReadLimit = ReadLimit.maxRows(most)
 
@@ -47,12 +50,29 @@ class KinesisSource(context: SQLContext, stream: KinesisStream, begin: String, m
     if (fetching.failure != null) throw fetching.failure
     val rows = limit match { case m: ReadMaxRows => m.maxRows; case _ => Long.MaxValue }
     // The first batch is empty: it keeps for good where reading begins.
-    if (start == null) extended(KinesisOffset(stream.name, begin, ListMap.empty, 0))
+    if (start == null) extended(KinesisOffset(stream.name, begin, ListMap.empty, 0, System.currentTimeMillis()))
     else {
-      val from = extended(KinesisOffset.read(stream.name, start))
+      val before = KinesisOffset.read(stream.name, start)
+      if (!resumed) { resumed = true; kept(before) }
+      val from = extended(before)
       from.shards.foreach { case (shard, at) => reader(shard, at) }
       newest = taken(from, Long.MaxValue)
-      taken(from, rows)
+      val to = taken(from, rows)
+      val asof = to.shards.iterator.filterNot(_._2.done).map { case (shard, at) => reader(shard, at).asof(at).getOrElse(from.asof) }
+        .foldLeft(Long.MaxValue)(math.min)
+      val told = if (asof == Long.MaxValue) from.asof else math.max(asof, from.asof)
+      // An idle stream has an empty batch now and then, so that its checkpoint is not older than what Kinesis keeps.
+      if (to.shards != before.shards || told - from.asof > KinesisSource.TellMs) to.copy(asof = told) else to
+    }
+  }
+
+  /** Kinesis goes on at what is left, and does not say that it has removed what was not read. */
+  private def kept(at: KinesisOffset): Unit = {
+    val hours = (System.currentTimeMillis() - at.asof) / 3600000
+    if (at.asof > 0 && hours >= KinesisSource.LeastHours && at.shards.exists(!_._2.done)) {
+      val keeps = stream.retentionHours()
+      if (hours >= keeps)
+        throw new RecordsGoneException(s"stream ${stream.name} keeps its records for $keeps hours, and was read $hours hours ago")
     }
   }
 
@@ -129,6 +149,10 @@ object KinesisSource {
       "__metadata struct<stream: string, partition_key: string, shard_id: string, sequence_number: string>")
   private[pgstream] val sources = new ConcurrentHashMap[String, KinesisSource]
   private val MostThreads = 16
+  private val TellMs = 3600000L
+  /** What Kinesis keeps at the least. */
+  private val LeastHours = 24
+  private[pgstream] def uses(who: String): Boolean = sources.values.asScala.exists(_.who == who)
 }
 
 /** A shard's records between two places. */

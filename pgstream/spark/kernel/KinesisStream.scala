@@ -39,6 +39,10 @@ case class KinesisStream(name: String, place: AwsPlace) {
     out.sortBy(_.id).toSeq
   }
 
+  def retentionHours(): Int =
+    AwsCall.patiently(KinesisStream.PatienceMs)(call("DescribeStreamSummary", Json.obj.put("StreamName", name)))
+      .get("StreamDescriptionSummary").get("RetentionPeriodHours").asInt
+
   /** An iterator, which is good for five minutes. */
   def iterator(shard: String, from: String): String = {
     val ask = Json.obj.put("StreamName", name).put("ShardId", shard)

@@ -26,11 +26,15 @@ class OutputsSink(config: String, make: String => TaskSink) extends BatchSink {
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
     val schemas = schema.fields.toSeq.tail.map(_.dataType.asInstanceOf[StructType])
     val work = OutputsSink.work(sinks.map { case (outputs, s) => s.begin(batch, outputs.map(schemas)) }, routes, schemas.map(_.length))
-    val done = rows.sparkContext.runJob(rows, work).toSeq.flatten
-    wrote(sinks.zipWithIndex.map { case ((_, s), sink) =>
-      s.end(batch, done.collect { case (output, made) if routes(output)._1 == sink => TaskSink.Done(routes(output)._2, made) })
-    }.sum)
+    try {
+      val done = rows.sparkContext.runJob(rows, work).toSeq.flatten
+      wrote(sinks.zipWithIndex.map { case ((_, s), sink) =>
+        s.end(batch, done.collect { case (output, made) if routes(output)._1 == sink => TaskSink.Done(routes(output)._2, made) })
+      }.sum)
+    } finally sinks.foreach(_._2.over())
   }
+
+  override private[pgstream] def parts: Seq[BatchSink] = sinks.map(_._2)
 
   override def close(): Unit = sinks.foreach(_._2.close())
 }

@@ -2,6 +2,8 @@ package org.apache.spark.sql.pgstream
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.spark.TaskContext
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SQLContext}
@@ -28,6 +30,9 @@ abstract class BatchSink extends Sink {
   @volatile var failAfter: Option[RuntimeException] = None
 
   protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit
+
+  /** This sink, or those that it is made of. */
+  private[pgstream] def parts: Seq[BatchSink] = Seq(this)
 
   protected def wrote(rows: Long): Unit = { rowsOut = rows; totalOut += rows }
 
@@ -64,10 +69,14 @@ abstract class TaskSink extends BatchSink {
   /** After them, with what each gave; how many rows were written. */
   private[pgstream] def end(batch: Long, done: Seq[Done]): Long
 
+  /** After that, also when a task or `end` has failed. */
+  private[pgstream] def over(): Unit = ()
+
   override protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit = {
     val work = begin(batch, Seq(schema))
     val job = (t: TaskContext, it: Iterator[InternalRow]) => work(0, t.partitionId(), it)
-    wrote(end(batch, rows.sparkContext.runJob(rows, job).toSeq.map(Done(0, _))))
+    try wrote(end(batch, rows.sparkContext.runJob(rows, job).toSeq.map(Done(0, _))))
+    finally over()
   }
 }
 
@@ -102,6 +111,7 @@ object Sinks {
   }
 
   def register(id: String, sink: BatchSink): Unit = sinks.put(id, sink)
+  def every: Iterator[BatchSink] = sinks.values.asScala.iterator.flatMap(_.parts)
   def get(id: String): Option[BatchSink] = Option(sinks.get(id))
   def remove(id: String): Unit = {
     Option(sinks.remove(id)).foreach(_.close())

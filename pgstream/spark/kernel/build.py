@@ -8,11 +8,13 @@ Start reading at ``kernel_jar``.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +26,8 @@ from pgstream.errors import EngineUnavailable
 log = structlog.get_logger(__name__)
 
 SOURCES = Path(__file__).parent
+KEPT, KEPT_S = 4, 24 * 3600
+"""Jars that stay in the cache in any case, and seconds after their last use for which others do."""
 
 
 def sources() -> list[Path]:
@@ -46,6 +50,8 @@ def kernel_jar(java: str, spark_jars: Path, libraries: Sequence[Path], cache: Pa
     files = sources()
     target = cache / f"pgstream-kernel-{fingerprint(files, libraries, version)}.jar"
     if target.exists():
+        with contextlib.suppress(OSError):  # a cache of another user's
+            os.utime(target)
         return target
     cache.mkdir(parents=True, exist_ok=True)
     log.info("compiling operators", jar=target.name)
@@ -59,7 +65,20 @@ def kernel_jar(java: str, spark_jars: Path, libraries: Sequence[Path], cache: Pa
         os.replace(jar, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    _sweep(cache)
     return target
+
+
+def _sweep(cache: Path) -> None:
+    """Remove jars of other versions that have not been used for long, and what a killed process left half-made."""
+    began = time.time()
+    used = sorted((p.stat().st_mtime, p) for p in cache.glob("pgstream-kernel-*.jar"))
+    for at, path in used[:-KEPT]:
+        if began - at > KEPT_S:
+            path.unlink(missing_ok=True)
+    for folder in cache.glob(".kernel-*"):
+        if began - folder.stat().st_mtime > KEPT_S:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _compile(java: str, class_path: Sequence[str], files: Sequence[Path], out: Path) -> None:

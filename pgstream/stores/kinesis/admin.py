@@ -95,7 +95,7 @@ class KinesisAdmin:
             raise reasons.translate(e, self.name, self._connection, entity, making) from None
         except TimeoutError:
             why = f"{self._connection.place} did not answer in time"
-            raise StoreUnreachable(name=self.name, why=why) from None
+            raise StoreUnreachable(name=self.name, why=why, hint=reasons.hint(self._connection)) from None
 
     # What follows blocks, and runs on the thread only.
 

@@ -139,6 +139,12 @@ _READING = (
         minimum=200,
         example="1000",
     ),
+    Option(
+        "kinesis.consumer.name",
+        Kind.TEXT,
+        "Consumer whose own share of each shard is read (enhanced fan-out).",
+        later="Enhanced fan-out is planned; without it all readers of a shard share its 2 MB a second.",
+    ),
 )
 _KEYS = ("JSON", "PRIMITIVE")
 """A record's value is its data, and its key the partition key, which is text."""

@@ -71,13 +71,13 @@ def translate(error: Exception, store: str, c: Connection, entity: str = "", mak
         return InvalidOption(what=f'store "{store}" refused entity "{entity}": {why}')
     if type(error).__name__ in _LOCAL:
         return InvalidOption(what=f'store "{store}": {why}', hint=_KEYS)
-    return StoreUnreachable(name=store, why=f"{c.place}: {why}", hint=_hint(c))
+    return StoreUnreachable(name=store, why=f"{c.place}: {why}", hint=hint(c))
 
 
 _LOCAL = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ParamValidationError"}
 
 
-def _hint(c: Connection) -> str:
+def hint(c: Connection) -> str:
     where = "'uris'" if c.endpoint else "'kinesis.region'"
     return f"Check {where} and the network between this server and the store."
 

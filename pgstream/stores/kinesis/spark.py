@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -30,6 +31,7 @@ POLL_MS = 250
 _PROVIDER = "org.apache.spark.sql.pgstream.KinesisSourceProvider"
 _SINK = "org.apache.spark.sql.pgstream.KinesisSink"
 _RENEW_EVERY_S = 60.0
+_UNUSED_ROUNDS = 5
 
 
 class KinesisStreams:
@@ -54,10 +56,6 @@ class KinesisStreams:
         place, keys = told(SparkSession.active(), access.name, access.options)
         return {"type": _SINK, "stream": sink.entity, **place, "keys": keys}
 
-    def bad_records(self, access: Any) -> dict[str, str]:
-        """Never asked: ``Can.BAD_RECORDS`` is not whole."""
-        raise NotImplementedError
-
 
 def told(spark: SparkSession, store: str, options: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """A connection as the kernel reads it: where the service is, and apart the keys of now."""
@@ -75,39 +73,63 @@ def begin(position: str) -> str:
     return f"time:{value if word == 'timestamp' else int(time.time() * 1000)}"
 
 
-class _Keys:
-    """The keys of each identity, renewed while this process lives; the kernel asks for them by name at each call."""
+@dataclass(slots=True)
+class _Known:
+    """Keys under the name that the kernel knows them by. ``unused``: rounds in which no query had them."""
+
+    who: str
+    credentials: Any
+    unused: int = 0
+
+
+class Keys:
+    """The keys of each identity, renewed while a query has them; the kernel asks for them by name at each call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[Connection, tuple[str, Any]] = {}
+        self._known: dict[Connection, _Known] = {}
         self._thread: threading.Thread | None = None
 
     def of(self, spark: SparkSession, store: str, c: Connection) -> tuple[str, dict[str, str]]:
         with self._lock:
             if c not in self._known:
-                self._known[c] = (uuid.uuid4().hex, aws.session(c.who).get_credentials())
-            who, credentials = self._known[c]
+                self._known[c] = _Known(uuid.uuid4().hex, aws.session(c.who).get_credentials())
+            known = self._known[c]
+            known.unused = 0
             if self._thread is None:
                 self._thread = threading.Thread(target=self._renew, args=(spark,), daemon=True)
                 self._thread.start()
         try:
-            keys = _frozen(credentials)
+            keys = _frozen(known.credentials)
         except (ClientError, BotoCoreError) as e:
             raise reasons.translate(e, store, c) from None
-        _tell(spark, who, keys)
-        return who, keys
+        _tell(spark, known.who, keys)
+        return known.who, keys
 
     def _renew(self, spark: SparkSession) -> None:
-        while True:
+        while self.round(spark):
             time.sleep(_RENEW_EVERY_S)
-            with self._lock:
-                known = list(self._known.values())
-            for who, credentials in known:
-                try:
-                    _tell(spark, who, _frozen(credentials))
-                except (ClientError, BotoCoreError) as e:
-                    log.warning("aws credentials not renewed", error=type(e).__name__)
+
+    def round(self, spark: SparkSession) -> bool:
+        """Renew what queries have, and forget what none has had for some rounds: one may be about to start with it.
+        False: there is nothing left to renew."""
+        jvm: Any = spark._jvm
+        kernel = jvm.org.apache.spark.sql.pgstream.AwsKeys
+        with self._lock:
+            for c, known in list(self._known.items()):
+                known.unused = 0 if kernel.used(known.who) else known.unused + 1
+                if known.unused > _UNUSED_ROUNDS:
+                    del self._known[c]
+                    kernel.forget(known.who)
+            left = list(self._known.values())
+            if not left:
+                self._thread = None
+        for known in left:
+            try:
+                _tell(spark, known.who, _frozen(known.credentials))
+            except (ClientError, BotoCoreError) as e:
+                log.warning("aws credentials not renewed", error=type(e).__name__)
+        return bool(left)
 
 
 def _frozen(credentials: Any) -> dict[str, str]:
@@ -120,4 +142,4 @@ def _tell(spark: SparkSession, who: str, keys: Mapping[str, str]) -> None:
     jvm.org.apache.spark.sql.pgstream.AwsKeys.renew(who, keys["id"], keys["secret"], keys["token"])
 
 
-_KEYS = _Keys()
+_KEYS = Keys()

@@ -13,6 +13,7 @@ from pgstream.errors import StoreUnreachable
 from pgstream.stores.kinesis.reasons import DENIED, UNTRUSTED
 from pgstream.stores.spec import Trouble, sentence
 
+_WAY = "Check 'uris' or 'kinesis.region', and the network between this server and the store."
 _REFUSED = {"ValidationException", "InvalidArgumentException", "SerializationException"}
 
 
@@ -31,7 +32,7 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
     code, _, why = message.partition(": ")
     if code == "ResourceNotFoundException":
         return Trouble("store", "42704", "the data stream does not exist", sentence(why) + ".")
-    e = StoreUnreachable(name=store, why=sentence(why))
+    e = StoreUnreachable(name=store, why=sentence(why), hint=_WAY)
     if code in UNTRUSTED:
         return Trouble("refused", e.sqlstate, e.text, e.detail, UNTRUSTED[code])
     kind = "refused" if code in DENIED else "user" if code in _REFUSED else "store"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pgstream.stores.postgresql.columns import changes
 from pgstream.stores.postgresql.options import ENTITY, OPTIONS, RELATION, SOURCE
-from pgstream.stores.postgresql.values import entity_of, spelled
+from pgstream.stores.postgresql.values import entity_of, shows, spelled
 from pgstream.stores.spec import ENTITIES, Can, Later, Never, StoreType, full
 
 STORE = StoreType(
@@ -22,10 +22,16 @@ STORE = StoreType(
     source_options=SOURCE,
     makes=frozenset(("table",)),
     names=entity_of,
+    shows=shows,
     spelled=spelled,
     changes=changes,
     key_format="json",
-    reading=("postgresql.slot.name", "postgresql.publication.name", "source.max.records.per.trigger"),
+    reading=(
+        "postgresql.slot.name",
+        "postgresql.publication.name",
+        "postgresql.slot.warning.mb",
+        "source.max.records.per.trigger",
+    ),
     kinds_apart=True,
     trouble="pgstream.stores.postgresql.troubles:trouble",
     leaves=True,

@@ -38,6 +38,9 @@ _COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull F
 _KEY = """SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n)
     JOIN pg_attribute a ON a.attnum = k.attnum
     WHERE i.indrelid = %s AND i.indisprimary AND a.attrelid = i.indrelid ORDER BY k.n"""
+_SLOTS = """SELECT slot_name, active, wal_status, pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery()
+      THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint
+    FROM pg_replication_slots WHERE database = current_database() AND plugin = 'pgoutput' ORDER BY 1"""
 _IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -77,6 +80,7 @@ class PostgresAdmin:
             oid, rows, identity, size, kind = await self._table(c, entity)
             found = await self._rows(c, _COLUMNS, oid)
             key = [name for (name,) in await self._rows(c, _KEY, oid)]
+            slots = await self._rows(c, _SLOTS)
         configs = {
             "columns": ", ".join(f"{n} {t}{'' if null else ' not null'}" for n, t, null in found),
             "primary.key": ", ".join(key),
@@ -85,6 +89,8 @@ class PostgresAdmin:
             "estimated.rows": str(max(0, rows)),
             "bytes": str(size),
         }
+        if slots:
+            configs["database.slots"] = "; ".join(map(_slot, slots))
         listed = [EntityColumn(n, cols.deltastream(t), null) for n, t, null in found]
         return EntityInfo(f"{schema}.{table}", configs=configs, columns=listed, primary_key=key)
 
@@ -209,6 +215,13 @@ class PostgresAdmin:
             file.write(ca)
             file.flush()
             return await _connected({**settings, "sslrootcert": file.name})
+
+
+def _slot(row: tuple[Any, ...]) -> str:
+    """A replication slot, and how much of its log the server keeps for it."""
+    name, active, status, kept = row
+    state = "lost" if status == "lost" else "read" if active else "not read"
+    return f"{name}: {state}, {(kept or 0) >> 20} MB kept"
 
 
 async def _connected(settings: Mapping[str, str]) -> Connection:

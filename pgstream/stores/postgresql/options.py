@@ -63,6 +63,14 @@ _READING = (
         "Publication that has the table; made when it does not exist. Otherwise one of the slot's name.",
         example="shop",
     ),
+    Option(
+        "postgresql.slot.warning.mb",
+        Kind.INTEGER,
+        "How much of its log the server may keep for the slot, in MB, before DESCRIBE QUERY and the log warn; 1024 "
+        "when absent. They also warn when the server is about to give the slot up (max_slot_wal_keep_size).",
+        minimum=1,
+        example="4096",
+    ),
     shared.MAX_RECORDS,
 )
 _FORMAT = replace(shared.VALUE_FORMAT, choices=("JSON",), default="json", example=None)

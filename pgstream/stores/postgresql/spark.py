@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import types
-from pgstream.errors import NotYet
 from pgstream.stores.postgresql.client import jdbc
 from pgstream.stores.postgresql.columns import quote_pg
 from pgstream.stores.postgresql.values import database, split
@@ -22,6 +21,8 @@ _PROVIDER = "org.apache.spark.sql.pgstream.TableSourceProvider"
 _RAW = "key binary, value binary, __time timestamp, __partition int, __offset bigint"
 CATCH_UP_RECORDS = "100000"
 """Of a batch: the driver holds the changes of some batches, until they are written."""
+
+WARN_MB = "1024"
 
 
 class TableChanges:
@@ -40,6 +41,7 @@ class TableChanges:
             "publication": source.options.get("postgresql.publication.name", slot),
             "snapshot": source.starting_position == "earliest",
             "most": int(source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS)),
+            "warn_mb": int(source.options.get("postgresql.slot.warning.mb", WARN_MB)),
             "keys": source.primary_key,
             "columns": list(columns),
             "nested": [n for n, t in columns.items() if not t.is_scalar],
@@ -58,9 +60,6 @@ class TableChanges:
             "table": ".".join(map(quote_pg, path)),
             "properties": {n: v for n, v in settings.items() if n not in own},
         }
-
-    def bad_records(self, access: Any) -> dict[str, str]:
-        raise NotYet(what="bad records in a PostgreSQL store")
 
     def forget(self, spark: SparkSession, source: Any, access: Any, checkpoint: str) -> None:
         """Drop the slot and the publication that were made for a query's source."""

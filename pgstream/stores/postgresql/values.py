@@ -71,6 +71,12 @@ def entity_of(properties: dict[str, str], name: str, options: Mapping[str, str])
     return f"{schema}.{table}"
 
 
+def shows(entity: str) -> dict[str, str]:
+    """The parameters that name an entity."""
+    schema, _, table = entity.partition(".")
+    return {"postgresql.schema.name": schema, "postgresql.table.name": table}
+
+
 def spelled(entity: str, options: Mapping[str, str]) -> str:
     """An entity as relations know it: ``schema.table``. Errors: InvalidOption."""
     return ".".join(split(entity, database(options["uris"])))

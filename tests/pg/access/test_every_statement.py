@@ -292,6 +292,7 @@ STORE = ("usage", "store", "every_s")
         ("CREATE CHANGELOG {o} WITH ('store' = {s}) AS SELECT id, count(*) AS n FROM every_in GROUP BY id",
          [QUERY, PLACE, SELECT, STORE]),
         ("CREATE MATERIALIZED VIEW {o} AS SELECT * FROM every_in", [QUERY, PLACE, SELECT]),
+        ("CREATE OR REPLACE MATERIALIZED VIEW {o} AS SELECT * FROM every_in", [QUERY, PLACE, SELECT]),
         ("INSERT INTO every_out SELECT * FROM every_in",
          [QUERY, SELECT, ("insert", "relation", "main.public.every_out")]),
         ("BEGIN APPLICATION a INSERT INTO every_out SELECT * FROM every_in; END APPLICATION",
@@ -321,6 +322,24 @@ def test_each_of_several(house: House, ask: Ask, text: str, needs: list[tuple[st
     finally:
         house.run(authority.revoke(grants))
     assert found not in ("42501", "42P01"), (text, found)
+
+
+def test_a_view_is_replaced_by_its_owner_alone(house: House, ask: Ask) -> None:
+    """Who sees a view and may run queries does not make it another; who owns it does not without CREATE_QUERY."""
+    full, shown = make(house, "materialized_view", f"every_{next(NUMBERS)}")
+    text, authority = f"CREATE OR REPLACE MATERIALIZED VIEW {shown} AS SELECT * FROM every_in", house.catalog.authority
+    repair = f"REPAIR MATERIALIZED VIEW {shown}"
+    rest = [Grant("exact", *n) for n in (QUERY, PLACE, SELECT)]
+    house.run(authority.grant([*rest, Grant("exact", "select", "relation", full)]))
+    assert refused(ask, text) == refused(ask, repair) == "42501"
+    try:
+        house.run(authority.give("relation", full, "exact"))
+        assert refused(ask, text) == "58000"  # as far as the engine, which is none here
+        assert refused(ask, repair) == "55000"  # its query has no plan here
+        house.run(authority.revoke(rest[:1]))
+        assert refused(ask, text) == refused(ask, repair) == "42501"
+    finally:
+        house.run(authority.revoke(rest))
 
 
 @pytest.mark.parametrize(

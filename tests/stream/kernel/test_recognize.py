@@ -57,6 +57,12 @@ def test_a_pattern_over_batches(spark: SparkSession, tmp_path: Path) -> None:
         ("p", 2, 3, 4, 5, "1970-01-01 00:00:04.000", 1),
         ("q", 2, 2, 3, 2, "1970-01-01 00:00:09.000", 1),
     ]
+    _, told = f.run(
+        "SELECT n, fired FROM (SELECT w AS what, v FROM s) MATCH_RECOGNIZE (ORDER BY rowtime() MEASURES COUNT(*) AS n, "
+        "v AS fired PATTERN (A L+ F) DEFINE A AS what = 'a', L AS what = 'l', F AS what = 'f') AS m WHERE n > 3",
+        "stream",
+    )
+    assert told == [(4, 4), (4, 3)], "without PARTITION BY all rows are one partition"
 
 
 def replayed(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +55,9 @@ def test_event_time_is_the_arrival_time(db: psycopg.Connection[Any], aws: Aws) -
     assert times == {i: int(t.timestamp() * 1000) for i, t in arrived.items()}
     within(10, lambda: facts(db, queries[0])["rows in"] == "100")
     assert facts(db, queries[0])["lag of main.public.kin_time_in"] == "0"
+    told = db.execute(f"DESCRIBE QUERY METRICS {queries[0]}".encode()).fetchall()
+    shards = {r[2]: int(r[3]) for r in told if r[0] == "read_offset"}
+    assert shards.keys() == {"shardId-000000000000", "shardId-000000000001"} and sum(shards.values()) == 100
     ended(db, *queries)
 
 
@@ -97,8 +102,7 @@ def test_a_query_begins_where_it_is_told(db: psycopg.Connection[Any], aws: Aws) 
           WITH ('starting.position' = 'at_timestamp:{int(middle * 1000)}');
         CREATE MATERIALIZED VIEW kin_new AS SELECT id FROM kin_begin_in WITH ('starting.position' = 'latest')""",
     )
-    within(60, lambda: "batch" in facts(db, queries[1]))  # it has begun
-    put(aws, "kin_begin", range(10, 15))
+    put(aws, "kin_begin", range(10, 15))  # perhaps before a worker has begun with it
     within(60, lambda: one(db, "SELECT count(*) FROM kin_late")[0] >= after + 5)
     within(60, lambda: one(db, "SELECT count(*) FROM kin_new")[0] >= 5)
     assert one(db, "SELECT array_agg(id ORDER BY id) FROM kin_new") == ([10, 11, 12, 13, 14],)
@@ -133,6 +137,25 @@ def test_splits_and_merges_while_it_runs(db: psycopg.Connection[Any], splitting:
     ended(db, *queries)
 
 
+def test_what_kinesis_has_removed_is_not_passed_over(db: psycopg.Connection[Any], aws: Aws, server: Server) -> None:
+    """A query that was away for longer than its stream keeps records ends, and says so."""
+    queries = begin(db, aws, "kin_away", 1, "CREATE MATERIALIZED VIEW kin_away_view AS SELECT id FROM kin_away_in")
+    put(aws, "kin_away", range(3))
+    within(60, lambda: one(db, "SELECT count(*) FROM kin_away_view") == (3,))
+    folder = server.data_dir / "checkpoints" / queries[0] / "offsets"
+    newest = max((f for f in folder.iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+    within(20, lambda: (folder.parent / "commits" / newest.name).exists())
+    day = int((time.time() - 25 * 3600) * 1000)
+    changed = re.sub(r'"@asof":\d+', f'"@asof":{day}', newest.read_text())
+    assert str(day) in changed
+    for file in (newest, folder / f".{newest.name}.copy"):
+        file.write_text(changed)
+    worker_of(server).kill()
+    within(120, lambda: "keeps its records for 24 hours, and was read 25 hours ago" in str(facts(db, queries[0])))
+    assert facts(db, queries[0])["state"] == "errored"
+    ended(db, *queries)
+
+
 @pytest.mark.parametrize("action", ["GetRecords", "GetShardIterator"])
 def test_what_passes_is_waited_for(db: psycopg.Connection[Any], aws: Aws, action: str) -> None:
     name = f"kin_{action.lower()}"
@@ -154,6 +177,26 @@ def test_a_stream_that_is_gone_is_named(db: psycopg.Connection[Any], aws: Aws) -
     queries = begin(db, aws, "kin_gone", 1, "CREATE MATERIALIZED VIEW kin_gone_view AS SELECT id FROM kin_gone_in")
     aws.client.delete_stream(StreamName="kin_gone")
     within(60, lambda: "the data stream does not exist" in str(facts(db, queries[0])))
+    ended(db, *queries)
+
+
+def test_a_role_reads_and_writes(db: psycopg.Connection[Any], aws: Aws) -> None:
+    """Queries have the role's keys, not those of the store that take it."""
+    aws.stream("kin_role")
+    role = (f"'kinesis.iam_role_arn' = 'arn:aws:iam::123456789012:role/streams', 'kinesis.iam_external_id' = 'tests', "
+            f"'kinesis.sts.uris' = '{aws.url}'")  # fmt: skip
+    given = set(aws.sessions)
+    queries = run(
+        db,
+        f"""{STORE.format(name="kin_role", options=f"{aws.ddl}, {role}")};
+        {STREAM.format(name="kin_role")};
+        CREATE STREAM kin_role_out WITH ('store' = kin_role) AS SELECT id FROM kin_role_in""",
+    )
+    put(aws, "kin_role", range(5))
+    aws.signed.clear()
+    within(60, lambda: len(aws.records("kin_role_out")) >= 5)
+    for action in ("GetRecords", "PutRecords"):
+        assert aws.signed[action] & (set(aws.sessions) - given), aws.signed
     ended(db, *queries)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -177,4 +178,71 @@ def test_another_server_without_the_slot(db: psycopg.Connection[Any], source: Po
     assert db.execute("SELECT count(*) FROM failover_now WHERE k = 5").fetchall() != [(300,)]
     said = facts(db, query)
     assert said["state"] == "errored", said
+    db.execute(f"TERMINATE QUERY {query}".encode())
+
+
+def test_a_server_that_is_an_older_copy(db: psycopg.Connection[Any], source: Postgres, workspace: Path) -> None:
+    """It has the slot, and would go on after what was read there, whatever it has written there since."""
+    query = followed(db, source, "older")
+    source.stop()
+    copy = workspace / "faults-older"
+    subprocess.run(["cp", "-a", source.folder, copy], check=True)
+    source.start()
+    source.run("UPDATE older SET k = 5", "UPDATE older SET big = repeat('x', 5000)")
+    equal(db, source, "older")
+    source.stop()
+    shutil.rmtree(source.folder)
+    copy.rename(source.folder)
+    source.start()
+    within(90, lambda: "cannot go on: the server stands before" in str(facts(db, query)))
+    db.execute(f"TERMINATE QUERY {query}".encode())
+
+
+def test_what_a_slot_keeps_is_told_and_one_that_is_lost_ends_the_query(server: Server, workspace: Path) -> None:
+    bound = {"max_slot_wal_keep_size": "32MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
+    with postgres(workspace / "keeping", **bound) as source, proxy(source.port) as way, server.connect() as db:
+        db.execute(f"CREATE STORE pg_keeping WITH ({source.store.replace(str(source.port), str(way.port))})".encode())
+        source.run("CREATE TABLE kept (id int PRIMARY KEY, v int)", "INSERT INTO kept VALUES (1, 1)",
+                   "CREATE TABLE filler (t text)")  # fmt: skip
+        db.execute("""CREATE CHANGELOG kept_log WITH ('store' = pg_keeping, 'postgresql.table.name' = 'kept',
+            'postgresql.slot.warning.mb' = 2)""")
+        query = query_of(db, "CREATE MATERIALIZED VIEW kept_now AS SELECT id, v FROM kept_log")
+        within(60, lambda: db.execute("SELECT v FROM kept_now").fetchall() == [(1,)])
+        with source.connect() as holding, holding.transaction():
+            # What is not over is kept, however far the slot has come.
+            holding.execute("INSERT INTO filler VALUES ('open')")
+            source.run("INSERT INTO filler SELECT repeat(md5(i::text), 30) FROM generate_series(1, 5000) i")
+            v = 1
+
+            def warned() -> dict[str, str]:
+                nonlocal v
+                v += 1
+                source.run(f"UPDATE kept SET v = {v}")
+                told = {r[0]: r for r in db.execute(f"DESCRIBE QUERY METRICS {query}".encode()).fetchall()}
+                assert str(told.get("slot_warning", "")).count("the server keeps "), told
+                return {name: str(row[3]) for name, row in told.items()}
+
+            told = within(60, warned, 1)
+            assert int(told["slot_kept_bytes"]) > 2 << 20 and int(told["slot_room_bytes"]) > 0
+            assert int(told["slot_lag_bytes"]) <= int(told["slot_kept_bytes"])
+            assert "warning" in str(facts(db, query))
+            described = db.execute("DESCRIBE ENTITY kept IN STORE pg_keeping").fetchall()
+            assert "MB kept" in str(described), described
+        way.hold()
+        way.close_all()
+        filled = "INSERT INTO filler SELECT repeat(md5(i::text), 60) FROM generate_series(1, 9000) i"
+        for _ in range(6):
+            source.run(filled, "SELECT pg_switch_wal()", "CHECKPOINT")
+        assert source.rows("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
+        way.open()
+        within(90, lambda: "max_slot_wal_keep_size" in str(facts(db, query)))
+        within(10, lambda: facts(db, query)["state"] == "errored")
+        db.execute(f"TERMINATE QUERY {query}".encode())
+
+
+def test_a_table_that_leaves_its_publication(db: psycopg.Connection[Any], source: Postgres) -> None:
+    query = followed(db, source, "leaves")
+    name = source.rows("SELECT pubname FROM pg_publication_tables WHERE tablename = 'leaves'")[0][0]
+    source.run(f"ALTER PUBLICATION {name} DROP TABLE leaves", "UPDATE leaves SET k = 5")
+    within(60, lambda: "has table public.leaves no longer" in str(facts(db, query)))
     db.execute(f"TERMINATE QUERY {query}".encode())

@@ -91,6 +91,8 @@ def test_a_changelog_of_a_table_ends_as_the_table(db: psycopg.Connection[Any], s
     assert [(r[0], r[1], r[2]) for r in rows[:4]] == [
         ("id", "BIGINT", "f"), ("name", "VARCHAR", "t"), ("big", "VARCHAR", "t"), ("n", "DECIMAL(12, 2)", "t"),
     ] or rows[0][:2] == ("id", "BIGINT")  # fmt: skip
+    listed = next(r for r in db.execute("LIST RELATIONS").fetchall() if r[0] == "people_log")
+    assert "postgresql.table.name" in str(listed) and "topic" not in str(listed), listed
     query = query_of(db, f"CREATE MATERIALIZED VIEW people_now AS SELECT {SELECTED} FROM people_log")
     equal(shop, "people", db, "people_now")
     workload(shop, "people", 1, 60)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from pgstream.engine import channel as ch
 from pgstream.planner import plan as p
@@ -36,6 +38,28 @@ def test_filter_and_project_into_a_topic(worker: WorkerProcess, env: Environment
     got = kafka.consume(out, 50)
     assert sorted(int(json.loads(v)["id"]) for _, v, _ in got) == list(range(0, 100, 2))
     assert ("N4", '{"up":"N4","id":4}', BASE + 4) in got, "the key is text, the event time is the record's timestamp"
+    ended(worker, query)
+
+
+def test_no_part_of_a_batch_is_seen_before_the_others(
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str
+) -> None:
+    """A reader by event time would take what comes after the first part for late."""
+    for partition in range(2):
+        made = [{"id": partition * 100 + i, "ts": BASE + i} for i in range(4)]
+        kafka.produce(topic, records(made), partition=partition)
+    out = topic + "_out"
+    kafka.topic(out, 1, message_timestamp_after_max_ms="9223372036854775807")
+    slow = "if(`id` >= 100, aggregate(sequence(1, 4000000 + `id`), 0L, (a, x) -> a + x), 0L)"
+    root = project(source(topic, "id BIGINT, ts BIGINT"), "id", f"sum = {slow}")
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": out, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(out, 0, 0)])
+    query = worker.start(p.Plan(root, p.RecordSink("r", "k", out, "append", "json", ["id", "sum"])), env)
+    came: list[float] = []
+    while len(came) < 8:
+        came += [time.monotonic() for m in consumer.consume(8, 0.05) if m.error() is None]
+    consumer.close()
+    assert came[-1] - came[0] < 0.5
     ended(worker, query)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from datetime import datetime
 from pathlib import Path
@@ -11,15 +12,25 @@ import pytest
 from pgstream import demo
 from pgstream.config import Config
 from pgstream.demo.live import picture
-from pgstream.demo.script import answer, statements, table
+from pgstream.demo.script import answer, statements, table, without_kinesis
+from pgstream.demo.stores import business
 from pgstream.errors import ConfigurationError
 
 
 def test_every_statement_of_the_script_is_whole() -> None:
-    pieces = statements("127.0.0.1:9092")
+    pieces = statements({"bootstrap": "127.0.0.1:9092"})
     assert [sql.split()[0] for _, sql in pieces].count("CREATE") == 6
     assert all(sql and ";" not in sql for _, sql in pieces)
     assert any("127.0.0.1:9092" in sql for _, sql in pieces)
+
+
+def test_what_all_stores_add() -> None:
+    values = {"shop": "postgresql://127.0.0.1:1/postgres", "password": "p", "kinesis": "http://127.0.0.1:2"}
+    pieces = statements(values, "stores.sql")
+    assert all(sql and ";" not in sql and "$" not in sql for _, sql in pieces)
+    assert any(values["kinesis"] in sql for _, sql in pieces)
+    assert not any("kinesis" in sql.lower() for _, sql in without_kinesis(pieces))
+    assert {business(random.Random(i))[0].split()[0] for i in range(20)} == {"INSERT", "UPDATE", "DELETE"}
 
 
 def test_table_looks_like_psql() -> None:

@@ -38,6 +38,12 @@ class FakeCatalog:
         self.history: list[tuple[str, dict[str, Any]]] = []
         self.discarded: list[str] = []
 
+    async def replacements(self) -> list[Any]:
+        return []
+
+    async def end_beside(self, id: str) -> None:
+        """No view of it has a replacement."""
+
     def add(self, pool: str = "default", **settings: str) -> str:
         id = str(uuid.uuid4())
         plan = view_plan().json()

@@ -75,7 +75,7 @@ def samples(of: metrics.Seen) -> dict[tuple[str, ...], float]:
 
 def query() -> QueryRecord:
     return QueryRecord(
-        QUERY, None, 1, "materialized_view", "CREATE … 'password'", b"{}", "sysadmin", "main", (ODD,), ODD, ("s",),
+        QUERY, None, 1, "materialized_view", "CREATE … 'password'", b"{}", "sysadmin", "main", (ODD,), (ODD,), ("s",),
         actual="running", attempt=2, message="could not log in as bob",
     )  # fmt: skip
 

@@ -92,20 +92,19 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
   def resume(start: SlotStart, place: SlotPlace): Unit = {
     val sql = access.connect()
     try {
-      if (system(sql) != start.system) lost(start, "the server is another one than before")
+      def lost(why: String) = throw TableSlot.lost(start.slot, why)
+      if (system(sql) != start.system) lost("the server is another one than before")
+      val read = math.max(place.lsn, folder.marked)
+      if (SlotReader.lsn(one(sql, TableSlot.Stands)) < read) lost("the server stands before the last change that was read: it is an older copy")
       val s = sql.prepareStatement("SELECT confirmed_flush_lsn::text, COALESCE(wal_status, '') FROM pg_replication_slots WHERE slot_name = ?")
       s.setString(1, start.slot)
       val r = s.executeQuery()
-      if (!r.next()) lost(start, "it does not exist any more")
-      if (r.getString(2) == "lost") lost(start, "the server has removed what it held (max_slot_wal_keep_size)")
+      if (!r.next()) lost("it does not exist any more")
+      if (r.getString(2) == "lost") lost(TableSlot.Removed)
       val confirmed = SlotReader.lsn(r.getString(1))
-      if (confirmed > math.max(math.max(place.lsn, start.lsn), folder.marked)) lost(start, "it stands after the last change that was read")
+      if (confirmed > math.max(read, start.lsn)) lost("it stands after the last change that was read")
     } finally sql.close()
   }
-
-  private def lost(start: SlotStart, why: String): Nothing =
-    throw new TableFault("data", "55000", s"""replication slot "${start.slot}" cannot go on: $why""",
-      "Changes may be missing. Create the query again: it begins with the rows that the table has.")
 
   /** Take away what was made for a query. */
   def end(): Unit = folder.read("intent").foreach { intent =>
@@ -234,6 +233,14 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
     try s.execute(text)
     finally s.close()
   }
+}
+
+object TableSlot {
+  private val Stands = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text"
+  val Removed = "the server has removed what it held (max_slot_wal_keep_size)"
+
+  def lost(slot: String, why: String): TableFault = new TableFault("data", "55000", s"""replication slot "$slot" cannot go on: $why""",
+    "Changes may be missing. Create the query again: it begins with the rows that the table has.")
 }
 
 /** A line of COPY's text format as its fields. */

@@ -3,6 +3,8 @@ package org.apache.spark.sql.pgstream
 import java.io.{DataInputStream, DataOutputStream}
 import java.sql.SQLException
 
+import scala.jdk.CollectionConverters._
+
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.{Partition, SparkContext, TaskContext}
@@ -11,7 +13,7 @@ import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SQLContext}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
-import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, ReadLimit, ReadMaxRows, SupportsAdmissionControl}
+import org.apache.spark.sql.connector.read.streaming.{Offset => AnyOffset, ReadLimit, ReadMaxRows, ReportsSourceMetrics, SupportsAdmissionControl}
 import org.apache.spark.sql.execution.streaming.{Offset, Source}
 import org.apache.spark.sql.sources.StreamSourceProvider
 import org.apache.spark.sql.types.StructType
@@ -41,7 +43,7 @@ object TablePlace {
 
 /** The rows that a table had and its changes since, each once: see `SlotReader`, and decision "Changes of tables". */
 class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNode, access: PgAccess, metadata: String, override val schema: StructType)
-    extends Source with SupportsAdmissionControl {
+    extends Source with SupportsAdmissionControl with ReportsSourceMetrics {
   private val (in, table) = (c.str("schema"), c.str("table"))
   private val entity = s"$in.$table"
   private val most = c.get("most").asLong
@@ -51,6 +53,7 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
   private val text = new TableText(c.str("kind"), c.str("database"), in, table, c.strings("keys"), c.strings("columns"), c.strings("nested").toSet)
   private var start: SlotStart = _
   private var reader: SlotReader = _
+  private var watch: SlotWatch = _
   private var done: Option[SlotPlace] = None
   private var sent: List[Broadcast[_]] = Nil
 
@@ -60,6 +63,7 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
   override def latestOffset(from: AnyOffset, limit: ReadLimit): AnyOffset = guarded {
     val place = Option(from).map(TablePlace.of)
     open(place)
+    watch.check()
     val at = place.getOrElse(SlotPlace(0, start.lsn, 0))
     val rows = limit match { case m: ReadMaxRows => m.maxRows; case _ => most }
     val end =
@@ -100,7 +104,13 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
     sent = sent.take(3)
   }
 
-  override def stop(): Unit = synchronized { if (reader != null) reader.close() }
+  override def metrics(latest: java.util.Optional[AnyOffset]): java.util.Map[String, String] =
+    (if (watch == null) Map.empty[String, String] else watch.figures).asJava
+
+  override def stop(): Unit = synchronized {
+    if (watch != null) watch.close()
+    if (reader != null) reader.close()
+  }
 
   override def toString: String = s"Table[$entity]"
 
@@ -120,6 +130,7 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
     if (reader == null) {
       val from = place.filter(_.seq >= start.rows).getOrElse(SlotPlace(start.rows, start.lsn, 0))
       reader = new SlotReader(access, start.slot, start.publication, from, in, table, text, most, folder.mark)
+      watch = new SlotWatch(access, start.slot, start.publication, in, table, c.get("warn_mb").asLong << 20)
     }
   }
 

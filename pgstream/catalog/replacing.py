@@ -1,0 +1,164 @@
+"""Replacing the query of a materialized view: the new one fills a table beside the view, then the view becomes like it.
+
+A query that is to replace another is one whose plan keeps the view while the view's record names another query. The
+view stays the same table throughout, so that grants, indexes, policies, views over it and publications stay, too; it is
+changed in one transaction, in which both queries stand still (docs/decisions/0045).
+Owns: what PostgreSQL has of it: the table beside, the ledger's rows, the exchange.
+Must not know: when (``engine.replacements``), rows of the catalogue. Start reading at ``exchange``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from pgstream.catalog import difference, ledger, objects, view_logs
+from pgstream.catalog.databases import STATE
+from pgstream.catalog.postgres import Connection, run
+from pgstream.catalog.records import RelationRecord
+from pgstream.names import beside, quote_literal
+from pgstream.names import quote_always as q
+
+NEVER = 2**31 - 1
+"""An attempt that no start has: its query writes no more."""
+_LOOK_S = 0.05
+Consumed = list[dict[str, Any]]
+Enough = Callable[[Consumed, Consumed], bool]
+
+
+async def begin(conn: Connection, query: str, view: RelationRecord) -> None:
+    """Make the table beside a view, of the new columns and mode; inside the caller's transaction."""
+    await run(
+        conn,
+        *objects.table(view, beside(query)),
+        f"INSERT INTO {STATE}.ledger (query, batch, attempt) VALUES ({quote_literal(query)}, -1, 0)",
+    )
+
+
+async def end(conn: Connection, query: str, view: RelationRecord) -> None:
+    """A query that does not keep a view, any more or at all, is over: what was its own goes."""
+    await run(conn, f"DELETE FROM {STATE}.ledger WHERE query = '{query}'::uuid")
+    found = await conn.execute("SELECT to_regclass(%s) IS NOT NULL", [beside(query)])
+    if await found.fetchone() == (True,):
+        await run(conn, f"DROP TABLE {beside(query)}")
+        await objects.drop_staging(conn, view.id, "r_")
+
+
+async def consumed(conn: Connection, queries: Collection[str]) -> dict[str, tuple[int, Consumed]]:
+    """The last batch of each query, and how far it had read its sources by then."""
+    found = await conn.execute(
+        f"SELECT query::text, batch, consumed FROM {STATE}.ledger WHERE query = ANY (%s::uuid[])".encode(),
+        [list(queries)],
+    )
+    return {query: (batch, at or []) for query, batch, at in await found.fetchall()}
+
+
+async def _waiting(conn: Connection, logs: Mapping[str, str]) -> dict[str, int]:
+    """The newest change of each view in the log that a query reads it from. ``logs``: views by log."""
+    newest = {}
+    for log, view in logs.items():
+        row = await (await conn.execute(f"SELECT coalesce(max(__seq), 0) FROM {STATE}.{q(log)}".encode())).fetchone()
+        newest[view] = int(row[0]) if row is not None else 0
+    return newest
+
+
+async def exchange(
+    conn: Connection,
+    before: RelationRecord,
+    after: RelationRecord,
+    attempt: int,
+    enough: Enough,
+    *,
+    logs: Mapping[str, str],
+    indexes: Iterable[str],
+    within_s: float,
+) -> bool:
+    """Make the view what the new query's table is; inside the caller's transaction. False: the new query is not as far
+    as the old one, and nothing was done.
+
+    ``attempt``: the last start of the new query, which is fenced. ``logs``: of the new query, with the views that are
+    read from them. ``indexes``: the names of those that clients made.
+    Whoever writes the view waits meanwhile; who reads it does not, unless its columns or its key change.
+    """
+    old, new = before.query or "", after.query or ""
+    await run(
+        conn,
+        f"SET LOCAL lock_timeout = '{within_s}s'",
+        f"SELECT FROM {STATE}.ledger WHERE query = '{old}'::uuid FOR UPDATE",
+    )
+    if not await _caught_up(conn, old, new, enough, logs=logs, within_s=within_s):
+        return False
+    await run(conn, f"SELECT FROM {STATE}.ledger WHERE query = '{new}'::uuid FOR UPDATE")
+    table = ledger.table(before)
+    if _shape(before) == _shape(after):
+        await difference.bring(conn, after, table, beside(new))
+    else:
+        await _reshape(conn, before, after, set(indexes))
+    await view_logs.take_turns_with(conn, after)
+    await run(
+        conn,
+        f"UPDATE {STATE}.ledger SET sink = '', attempt = {NEVER} WHERE query = '{old}'::uuid",
+        f"UPDATE {STATE}.ledger SET sink = {quote_literal(table)}, attempt = greatest(attempt, {attempt}) + 1"
+        f" WHERE query = '{new}'::uuid",
+        f"DROP TABLE {beside(new)}",
+    )
+    return True
+
+
+async def _caught_up(
+    conn: Connection, old: str, new: str, enough: Enough, *, logs: Mapping[str, str], within_s: float
+) -> bool:
+    """Wait for the new query, which goes on, to pass the place of the old one, which stands."""
+    newest = await _waiting(conn, logs)
+    end = asyncio.get_running_loop().time() + within_s
+    while True:
+        found = await consumed(conn, (old, new))
+        at = found.get(new, (-1, []))[1]
+        read = {view: int(n) for s in at if s["store"] == "" for view, of in s["at"].items() for n in of.values()}
+        past = all(read.get(view, 0) >= n for view, n in newest.items())
+        if past and enough(found.get(old, (-1, []))[1], at):
+            return True
+        if asyncio.get_running_loop().time() >= end:
+            return False
+        await asyncio.sleep(_LOOK_S)
+
+
+def _shape(view: RelationRecord) -> tuple[object, ...]:
+    return view.mode, view.primary_key, tuple((c.name, c.type.pg) for c in view.columns)
+
+
+def follows(before: RelationRecord, after: RelationRecord) -> bool:
+    """Whether queries that read the view's changes go on: its shape stays, and rows that go are told to them."""
+    return _shape(before) == _shape(after) and before.mode != "append"
+
+
+async def _reshape(conn: Connection, before: RelationRecord, after: RelationRecord, indexes: set[str]) -> None:
+    """New columns at the end, or another key: all rows anew. Readers wait for the end of the transaction."""
+    table, listed = ledger.table(before), ", ".join(q(c.name) for c in after.columns)
+    more = after.columns[len(before.columns) :]
+    found = await conn.execute(
+        "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = %s::regclass",
+        [table],
+    )
+    ours = [name for (name,) in await found.fetchall() if name not in indexes]
+    await run(
+        conn,
+        f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
+        *(f"DROP INDEX {q(before.full.schema)}.{q(name)}" for name in ours),
+        *(f"ALTER TABLE {table} ADD COLUMN {q(c.name)} {c.type.pg}" for c in more),
+        f"DELETE FROM {table}",
+        f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {beside(after.query or '')}",
+        *objects.indexes(after, table),
+    )
+
+
+async def done(conn: Connection, views: Mapping[str, RelationRecord]) -> dict[str, RelationRecord]:
+    """Exchanges that the catalogue has not heard of: views by the query that keeps them now. ``views``: by query."""
+    by_table = {ledger.table(v): v for v in views.values()}
+    found = await conn.execute(f"SELECT sink, query::text FROM {STATE}.ledger WHERE sink <> ''".encode())
+    return {
+        query: by_table[sink]
+        for sink, query in await found.fetchall()
+        if sink in by_table and by_table[sink].query != query
+    }

@@ -1,0 +1,137 @@
+"""Replacements of views: a query that fills a table beside a view takes over when it is as far as the one before it.
+
+Owns: when that is. A new query is near when it has passed the place that the old one had at the last look, and what
+each topic that only the new one reads had then; the exchange itself waits for the rest, longer each time it was too
+short. Must not know: what is exchanged (``catalog.replacing``). Start reading at ``Replacements.look``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+
+from pgstream.catalog.records import QueryRecord, RelationRecord
+from pgstream.catalog.replacing import Consumed
+from pgstream.catalog.store import Catalog
+from pgstream.errors import PgStreamError
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 3.0, 60.0
+Place = tuple[str, str, str]
+"""Store, topic, partition."""
+log = structlog.get_logger(__name__)
+
+
+def places(consumed: Consumed) -> dict[Place, int | str]:
+    """How far each partition was read: a number that grows, or text that only its system understands."""
+    return {
+        (source["store"], topic, partition): _number(at)
+        for source in consumed
+        if source["store"]
+        for topic, parts in source["at"].items()
+        if isinstance(parts, dict)
+        for partition, at in parts.items()
+    }
+
+
+def _number(at: Any) -> int | str:
+    if isinstance(at, dict):  # a shard of Kinesis
+        return 1 << 200 if at.get("done") else int(at.get("last") or -1)
+    return at if isinstance(at, int) else str(at)
+
+
+def _has_begun(query: QueryRecord, read: object) -> bool:
+    """The first batch of a topic comes even if the topic is empty; that of a view's changes does not."""
+    return bool(read) or not query.stores
+
+
+def _passed(wanted: Mapping[Place, int | str], has: Mapping[Place, int | str]) -> bool:
+    """Whether nothing that one query has read is still to be read by another, of the topics that both read."""
+    topics = {place[:2] for place in has}
+    return all(_reached(has.get(p), at) for p, at in wanted.items() if p[:2] in topics)
+
+
+def _reached(here: int | str | None, there: int | str) -> bool:
+    if isinstance(here, int) and isinstance(there, int):
+        return here >= there
+    return here is not None and isinstance(there, str)  # not comparable: the lag says the rest
+
+
+class Replacements:
+    """Of this server's catalogue. ``progress`` is what a query told last; ``taken`` is called with the new query and
+    the old one when they have changed places.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        progress: Callable[[str], Mapping[str, Any]],
+        taken: Callable[[str, str], Awaitable[None]],
+    ) -> None:
+        self._catalog, self._progress, self._taken = catalog, progress, taken
+        self._before: dict[str, dict[Place, int | str]] = {}
+        self._ends: dict[str, dict[tuple[str, str], int]] = {}
+        self._waits: dict[str, float] = {}
+
+    async def look(self) -> None:
+        """Let those take over that are as far."""
+        try:
+            found = await self._catalog.replacements()
+        except PgStreamError as e:
+            log.warning("replacements could not be looked at, trying again", error=e.text)
+            return
+        ids = {q.id for _, q in found}
+        for kept in (self._before, self._ends, self._waits):
+            for gone in kept.keys() - ids:
+                del kept[gone]
+        for view, query in found:
+            try:
+                if query.actual == "running" and await self._is_near(view, query):
+                    await self._exchange(view, query)
+            except PgStreamError as e:
+                await self._wait(view, query, e)
+
+    async def _wait(self, view: RelationRecord, query: QueryRecord, e: PgStreamError) -> None:
+        """Say what keeps a query from taking over; the next look tries again."""
+        log.warning("view not replaced, trying again", view=str(view.full), query_id=query.id, error=e.text)
+        said = " ".join(part for part in (f"waiting: {e.text}.", e.detail, e.hint) if part)
+        if query.message != said:
+            with contextlib.suppress(PgStreamError):
+                await self._catalog.set_query(query.id, message=said)
+
+    async def _is_near(self, view: RelationRecord, query: QueryRecord) -> bool:
+        old = view.query or ""
+        found = await self._catalog.consumed(view, (old, query.id))
+        batch, at = found.get(old, (-1, []))
+        new = places(found.get(query.id, (-1, []))[1])
+        before, self._before[query.id] = self._before.get(query.id), places(at)
+        # Of what the old query does not read, or if it has told nothing yet, the ends of the new one's sources count.
+        told = {place[:2] for place in places(at)}
+        more = any(place[:2] not in told for place in new)
+        ends_passed = self._passed_ends(query.id) if more or (batch >= 0 and not at) else True
+        return before is not None and ends_passed and _has_begun(query, new) and _passed(before, new)
+
+    def _passed_ends(self, id: str) -> bool:
+        """Whether the query has read all that its sources had when it was first asked."""
+        sources = self._progress(id).get("sources", {})
+        if not sources:
+            return False
+        ends = self._ends.setdefault(
+            id, {(r, p): n for r, s in sources.items() for p, n in s["latest"].items() if isinstance(n, int)}
+        )
+        here = {(r, p): n for r, s in sources.items() for p, n in s["offset"].items() if isinstance(n, int)}
+        return all(here.get(place, 0) >= end for place, end in ends.items())
+
+    async def _exchange(self, view: RelationRecord, query: QueryRecord) -> None:
+        wait_s = self._waits.get(query.id, FIRST_WAIT_S)
+
+        def enough(old: Consumed, new: Consumed) -> bool:
+            return _has_begun(query, new) and _passed(places(old), places(new))
+
+        if await self._catalog.replace_view(query.id, enough, wait_s):
+            log.info("view replaced", view=str(view.full), query_id=query.id, before=view.query)
+            await self._taken(query.id, view.query or "")
+        else:
+            self._waits[query.id] = min(LONGEST_WAIT_S, wait_s * 2)

@@ -1,0 +1,237 @@
+"""Replacing the query of a view, without Spark: what the sinks would write is written here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import uuid
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgstream.catalog import relations
+from pgstream.catalog.records import QueryRecord
+from pgstream.catalog.store import REPLACES, Catalog
+from pgstream.errors import BeingReplaced, ReadersRemain
+from pgstream.names import FullName, beside
+from tests.pg.catalog.test_catalog import query, view
+
+COUNTS = FullName("main", "public", "counts")
+TEXT, NUMBER = {"name": "userid", "type": "VARCHAR"}, {"name": "n", "type": "BIGINT"}
+
+
+def other(
+    mode: str = "upsert", key: tuple[str, ...] = ("userid",), columns: Any = (TEXT, NUMBER), **more: str
+) -> QueryRecord:
+    sink = {"type": "view", "mode": mode, "key": key, "options": more}
+    plan = json.dumps({"sink": sink, "columns": columns}).encode()
+    return dataclasses.replace(query("counts"), id=str(uuid.uuid4()), kind=REPLACES, plan=plan)
+
+
+def always(old: object, new: object) -> bool:
+    return True
+
+
+@pytest.fixture
+def write(catalog: Catalog):
+    def run(*statements: str) -> None:
+        with psycopg.connect(catalog.worker_url("main")) as worker:
+            for statement in statements:
+                worker.execute(statement.encode())
+
+    return run
+
+
+def ledger(ask) -> list[Any]:
+    return ask("SELECT query::text, sink, attempt FROM pg_pgstream.ledger ORDER BY sink", None)
+
+
+MODES = {
+    "upsert": (("userid",), "VALUES ('a', 1), (NULL, 2), ('c', 3)", "VALUES ('a', 1), (NULL, 5), ('d', NULL)"),
+    "upsert of one row": ((), "VALUES ('a', 1)", "VALUES ('b', NULL::bigint)"),
+    "upsert of none": ((), "VALUES ('a', 1)", "SELECT NULL, 1 WHERE false"),
+    "retract": ((), "VALUES ('a', 1), ('a', 1), (NULL, 2)", "VALUES ('a', 1), (NULL, 2), (NULL, 2), (NULL, NULL)"),
+    "append": ((), "VALUES ('a', 1), ('a', 1), (NULL, 2)", "VALUES ('a', 1), (NULL, 2), (NULL, 2), (NULL, NULL)"),
+}
+
+
+@pytest.mark.parametrize("case", MODES)
+async def test_the_difference_alone_is_written(catalog: Catalog, ask, write, case: str) -> None:
+    (key, before, after), mode = MODES[case], case.split(maxsplit=1)[0]
+    made = await catalog.create_query(other(mode, key), view())
+    write(f"INSERT INTO public.counts {before}")
+    new = await catalog.create_replacement(other(mode, key), view())
+    write(f"INSERT INTO {beside(new.id)} {after}")
+    was = dict(ask("SELECT ctid::text, md5(counts::text) FROM counts"))
+    assert await catalog.replace_view(new.id, always, 1)
+    now = dict(ask("SELECT ctid::text, md5(counts::text) FROM counts"))
+    rows = "SELECT count(*), userid, n FROM {} t (userid, n) GROUP BY 2, 3 ORDER BY 2, 3"
+    assert ask(rows.format("counts")) == ask(rows.format(f"({after})"))
+    # Rows that are in both were not touched.
+    common = ask(f"SELECT count(*) FROM (({before}) INTERSECT ALL ({after})) t")[0][0]
+    assert len(was.items() & now.items()) == common
+    assert ledger(ask) == [[made.id, "", 2**31 - 1], [new.id, '"public"."counts"', 1]]
+    record = catalog.snapshot.relations[COUNTS.key]
+    assert (record.query, record.mode, record.primary_key) == (new.id, mode, key)
+    old = await catalog.query(made.id)
+    assert (old.intended, old.actual) == ("terminated", "terminate_requested")
+    await catalog.end_beside(made.id)
+    assert [q for q, *_ in ledger(ask)] == [new.id]
+    assert ask("SELECT relname FROM pg_class WHERE relname ~ '^r_'", None) == []
+
+
+async def test_columns_key_and_options_change(catalog: Catalog, ask, write, reopen) -> None:
+    await catalog.create_query(other(), view())
+    write("INSERT INTO public.counts VALUES ('a', 1), ('b', 2)")
+    ask("CREATE VIEW over AS SELECT userid FROM counts; CREATE INDEX mine ON counts (n)", None)
+    ask("GRANT SELECT ON counts TO useradmin", None)
+    oid = ask("SELECT 'counts'::regclass::oid")
+    more = {"name": "at", "type": "TIMESTAMP"}
+    new = await catalog.create_replacement(other(key=("userid", "n"), columns=(TEXT, NUMBER, more), notify="x"), view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('a', 1, NULL), ('a', 2, now())")
+    # An index of a client's own is known by the catalogue; this one is not, and goes with those of the old key.
+    assert await catalog.replace_view(new.id, always, 1)
+    assert ask("SELECT userid, n, at IS NULL FROM counts ORDER BY n") == [["a", 1, True], ["a", 2, False]]
+    assert ask("SELECT * FROM over", None) == [["a"], ["a"]] and ask("SELECT 'counts'::regclass::oid") == oid
+    assert ask("SELECT has_table_privilege('useradmin', 'counts', 'SELECT')") == [[True]]
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        write("INSERT INTO public.counts VALUES ('a', 1)")
+    ask("REVOKE SELECT ON counts FROM useradmin", None)  # of which the catalogue does not know
+    record = catalog.snapshot.relations[COUNTS.key]
+    assert ([c.name for c in record.columns], record.properties) == (["userid", "n", "at"], {"notify": "x"})
+    again = await reopen()
+    assert again.repaired == []
+    await again.close()
+
+
+async def test_readers_wait_for_nothing(catalog: Catalog, postgres, ask, write) -> None:
+    """A transaction of before goes on with what it saw; who comes during the exchange sees the view as it was."""
+    await catalog.create_query(other(), view())
+    write("INSERT INTO public.counts SELECT 'k' || i, 1 FROM generate_series(1, 1000) i")
+    new = await catalog.create_replacement(other(), view())
+    write(f"INSERT INTO {beside(new.id)} SELECT 'k' || i, 2 FROM generate_series(1, 1000) i")
+    url, over, wrong, seen = postgres.url("main", "admin", "first's password"), threading.Event(), [], set()
+
+    def read() -> None:
+        with psycopg.connect(url, autocommit=True, options="-c role=sysadmin -c lock_timeout=1") as conn:
+            while not over.is_set():
+                (row,) = conn.execute("SELECT count(*), min(n), max(n) FROM counts", prepare=True).fetchall()
+                seen.add(row)
+                if row not in ((1000, 1, 1), (1000, 2, 2)):
+                    wrong.append(row)
+
+    thread = threading.Thread(target=read)
+    with psycopg.connect(url, options="-c role=sysadmin") as before:
+        before.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor = before.cursor("c")
+        cursor.execute("SELECT n FROM counts")
+        assert cursor.fetchone() == (1,)
+        thread.start()
+        while not seen:
+            pass
+        assert await catalog.replace_view(new.id, always, 1)
+        assert {n for (n,) in cursor.fetchall()} == {1}
+        cursor.close()
+        assert before.execute("SELECT sum(n) FROM counts").fetchone() == (1000,)
+    while (1000, 2, 2) not in seen and thread.is_alive():
+        pass
+    over.set()
+    thread.join()
+    assert wrong == [] and seen == {(1000, 1, 1), (1000, 2, 2)}
+
+
+async def test_not_before_it_is_as_far(catalog: Catalog, ask, write) -> None:
+    made = await catalog.create_query(other(), view())
+    new = await catalog.create_replacement(other(), view())
+    asked: list[Any] = []
+
+    def never(old: Any, new: Any) -> bool:
+        asked.append((old, new))
+        return False
+
+    set_ = "UPDATE pg_pgstream.ledger SET consumed = '{}' WHERE query = '{}'"
+    write(set_.format('[{"store": "k", "at": {"t": {"0": 7}}}]', made.id))
+    assert not await catalog.replace_view(new.id, never, 0.3)
+    assert asked[0] == ([{"store": "k", "at": {"t": {"0": 7}}}], []) and len(asked) > 2
+    assert catalog.snapshot.relations[COUNTS.key].query == made.id
+    with pytest.raises(BeingReplaced) as e:
+        await catalog.create_replacement(other(), view())
+    assert e.value.hint is not None and new.id in e.value.hint
+    # Given up: nothing is left of it.
+    await catalog.set_query(new.id, intended="terminated", actual="terminate_requested")
+    assert not await catalog.replace_view(new.id, always, 1)
+    await catalog.end_beside(new.id)
+    await catalog.set_query(new.id, actual="terminated")
+    assert [q for q, *_ in ledger(ask)] == [made.id]
+    assert ask("SELECT relname FROM pg_class WHERE relname ~ '^r_'", None) == []
+    assert await catalog.create_replacement(other(), view())
+
+
+async def test_queries_that_read_it_are_told_the_difference(catalog: Catalog, ask, write) -> None:
+    await catalog.create_query(other(), view())
+    write("INSERT INTO public.counts VALUES ('a', 1), ('b', 2)")
+    reader = await catalog.create_query(query("sums", sources=(str(COUNTS),)), view("sums"), reads=[COUNTS])
+    new = await catalog.create_replacement(other(), view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('a', 1), ('c', 3)")
+    (log,) = await catalog.view_logs(reader)
+    assert await catalog.replace_view(new.id, always, 1)
+    told = f'SELECT userid, n, __delete FROM pg_pgstream."{log}" ORDER BY __seq'
+    assert ask(told, None) == [["a", 1, False], ["b", 2, False], ["b", 2, True], ["c", 3, False]]
+    # Who writes the view now waits for the new query's row, and the triggers are still nobody's business.
+    arguments = ask("SELECT encode(tgargs, 'escape'), tgisinternal FROM pg_trigger WHERE tgname ~ '_b$'", None)
+    assert len(arguments) == 1 and new.id in arguments[0][0] and arguments[0][1]
+    ask("DELETE FROM counts WHERE userid = 'a'", None)
+    assert ask(told, None)[-1] == ["a", 1, True]
+    changed = other(columns=(TEXT, NUMBER, {"name": "x", "type": "BIGINT"}))
+    with pytest.raises(ReadersRemain):
+        await catalog.check_replacement(catalog.snapshot.relations[COUNTS.key], changed, None)
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+async def test_a_crash_between_postgresql_and_the_catalogue(catalog: Catalog, ask, write, reopen, cut: str) -> None:
+    """``cut``: before PostgreSQL has committed the exchange, or after."""
+    made = await catalog.create_query(other(), view())
+    write("INSERT INTO public.counts VALUES ('a', 1)")
+    new = await catalog.create_replacement(other(), view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('b', 2)")
+
+    class Died(Exception):
+        pass
+
+    async def die(*_: object) -> None:
+        raise Died
+
+    def enough(old: object, new: object) -> bool:
+        if cut == "before":
+            raise Died
+        return True
+
+    with pytest.MonkeyPatch.context() as m, pytest.raises(Died):
+        m.setattr(relations, "keep", die)
+        await catalog.replace_view(new.id, enough, 1)
+    assert catalog.snapshot.relations[COUNTS.key].query == made.id
+    again = await reopen()
+    kept = again.snapshot.relations[COUNTS.key].query
+    if cut == "before":
+        assert (kept, again.repaired, ask("TABLE counts")) == (made.id, [], [["a", 1]])
+        assert await again.replace_view(new.id, always, 1)
+    else:
+        assert (kept, again.repaired) == (new.id, [f"main.public.counts is kept by query {new.id}"])
+    assert ask("TABLE counts") == [["b", 2]]
+    assert (await again.query(made.id)).intended == "terminated"
+    await again.close()
+
+
+async def test_what_a_crash_left_beside_is_dropped(catalog: Catalog, ask, reopen) -> None:
+    await catalog.create_query(other(), view())
+    stray = beside(str(uuid.uuid4()))
+    ask(f"CREATE TABLE {stray} (i int)", None)
+    new = await catalog.create_replacement(other(), view())
+    again = await reopen()
+    assert len(again.repaired) == 1 and "left-over table r_" in again.repaired[0]
+    assert ask("SELECT count(*) FROM pg_class WHERE relname ~ '^r_' AND relkind = 'r'", None) == [[1]]
+    await again.discard_query(new.id)
+    assert ask("SELECT count(*) FROM pg_class WHERE relname ~ '^r_' AND relkind = 'r'", None) == [[0]]
+    await again.close()
