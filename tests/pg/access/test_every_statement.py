@@ -402,7 +402,7 @@ def test_every_statement_is_here_or_needs_nothing() -> None:
         "AcceptInvitation", "RejectInvitation", "CreateOrganization", "BeginApplication", "CloseCursor",
         "FetchCursor", "MoveCursor",
         "DeclareCursor", "CopyStream", "CreateTable", "DropView", "UseRole", "DescribeColumns", "DescribeStatement",
-        "CreateVirtualChangelog", "CreateVirtualStream", "DescribeSandbox", "StopSandbox",
+        "CreateVirtualChangelog", "CreateVirtualStream", "DescribeSandbox", "RepairMaterializedView", "StopSandbox",
     }  # fmt: skip
     texts = [
         str(value)
