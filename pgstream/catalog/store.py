@@ -442,7 +442,7 @@ class Catalog:
         async with self._change() as change:
             before = rows.relation(await relations.find(change.session, view.full, at))
             for other in await queries.writing(change.session, str(view.full)):
-                if other.id != before.query:
+                if other.id != before.query and other.intended == "running":
                     raise BeingReplaced(name=str(view.full), id=other.id, at=at)
             made = await queries.create(change.session, record)
             for read in reads:
