@@ -101,10 +101,11 @@ def broker(rig: Rig, r: random.Random) -> str:
 def postgres(rig: Rig, r: random.Random) -> str:
     """PostgreSQL dies, and is started again as a server does it."""
     rig.postgres_away.set()
-    pid = rig.database.postgres.postmaster
+    pid, connections = rig.database.postgres.postmaster, rig.reader.connections
     assert pid
     os.kill(pid, signal.SIGKILL)
     within(60, lambda: rig.database.postgres.postmaster != pid and rig.rows() >= 0)
+    within(60, lambda: rig.reader.connections > connections)  # it has been told of the death, however late
     rig.postgres_away.clear()
     return "PostgreSQL"
 

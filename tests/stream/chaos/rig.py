@@ -70,7 +70,7 @@ class Reader(threading.Thread):
         super().__init__(daemon=True)
         self.rig = rig
         self.over = threading.Event()
-        self.looks = 0
+        self.looks = self.connections = 0
         self.wrong: list[str] = []
 
     def run(self) -> None:
@@ -78,6 +78,7 @@ class Reader(threading.Thread):
         while not self.over.is_set():
             try:
                 with psycopg.connect(self.rig.env.url, autocommit=True) as c:
+                    self.connections += 1
                     pause = 0.02
                     while not self.over.wait(pause):
                         began = time.monotonic()
