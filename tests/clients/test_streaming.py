@@ -148,7 +148,12 @@ def _started(server: Server) -> None:
 
 
 def _gone(server: Server) -> None:
-    within(10, lambda: _running(server) == 0)
+    def none() -> bool:
+        found = _running(server)
+        assert found == 0, f"{found} running"
+        return True
+
+    within(60, none)
 
 
 @pytest.mark.skipif(shutil.which("psql") is None, reason="psql is not installed")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tests.stream.chaos.kills import suffer
-from tests.stream.chaos.queries import ALL, FEW
+from tests.stream.chaos.queries import ALL
 from tests.stream.chaos.rig import Rig
 from tests.stream.conftest import worker_options
 
@@ -25,7 +25,6 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="begin no death after that; compare, and end"
     )
-    parser.add_argument("--few", action="store_true", help="only the queries of make test")
     args = parser.parse_args()
     settings = worker_options()
     began = time.monotonic()
@@ -33,7 +32,7 @@ def main() -> int:
         last = min(first + args.round, args.first + args.kills)
         print(f"first kill: {first}", flush=True)
         with tempfile.TemporaryDirectory(prefix="pgs") as folder:
-            rig = Rig(settings, Path(folder) / "rig", FEW if args.few else ALL)
+            rig = Rig(settings, Path(folder) / "rig", ALL)
             done = play(rig, range(first, last), began + args.minutes * 60)
         print(f"{first + done - args.first} kills in {time.monotonic() - began:.0f} s", flush=True)
         if first + done < last:

@@ -44,7 +44,6 @@ TOPICS = {
                 "WITH ('source.allow.latency.millis' = 20000) GROUP BY window_start, k", ["window_start", "k"]),
 }  # fmt: skip
 ALL = (*VIEWS, *TOPICS)
-FEW = ("every", "bank", "joined", "counted", "summed")
 
 
 def relation(kind: str, key: tuple[str, ...] = ()) -> RelationRecord:
