@@ -9,6 +9,7 @@ from __future__ import annotations
 EXAMPLES: dict[str, str] = {
     "AcceptInvitation": "ACCEPT INVITATION 11111111-1111-4111-8111-111111111111",
     "AlterOwner": "ALTER STREAM nope OWNER TO nobody",
+    "AlterQuery": "ALTER QUERY nope ADD TAG 'team' = 'risk'",
     "AlterRelation": "ALTER RELATION nope SET description = 'words'",
     "AlterSecurityIntegration": "ALTER SECURITY INTEGRATION nope RENEW TOKEN",
     "AlterPolicy": "ALTER POLICY nope ON totals TO nobody USING (day IS NULL)",

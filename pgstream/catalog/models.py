@@ -153,6 +153,7 @@ class QueryRow(Signed, Base):
     attempt: Mapped[int]
     settings: Mapped[dict[str, str]]
     pool: Mapped[str] = mapped_column(server_default="default")
+    tags: Mapped[dict[str, str]] = mapped_column(server_default="{}")
     progress: Mapped[dict[str, Any]]
     created_at: Mapped[dt.datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[dt.datetime] = mapped_column(server_default=func.now(), onupdate=func.now())

@@ -25,7 +25,7 @@ INTENDED = frozenset({"running", "terminated"})
 ACTUAL = frozenset({"starting", "running", "errored", "terminate_requested", "terminated"})
 KEPT_EVENTS = 100
 """Of a query: one that fails for ever must not fill the catalogue."""
-_MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress", "pool"})
+_MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress", "pool", "tags"})
 
 
 class _Sink(msgspec.Struct):
@@ -136,7 +136,7 @@ async def busy_pools(session: AsyncSession) -> set[str]:
 
 
 async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> QueryRecord:
-    """Set some of intended, actual, message, attempt, progress, pool."""
+    """Set some of intended, actual, message, attempt, progress, pool, tags."""
     if unknown := changes.keys() - _MAY_CHANGE:
         raise ValueError(f"a query's {sorted(unknown)} cannot be changed")
     if changes.get("intended", "running") not in INTENDED or changes.get("actual", "running") not in ACTUAL:
@@ -144,7 +144,7 @@ async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> 
     row = await find(session, id)
     before = row.actual, row.message, row.pool
     for name, value in changes.items():
-        setattr(row, name, dict(value) if name == "progress" else value)
+        setattr(row, name, dict(value) if name in ("progress", "tags") else value)
     await session.flush()
     if (row.actual, row.message, row.pool) != before:
         await _note(session, row, _event(row, before[2]))

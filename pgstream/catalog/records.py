@@ -140,6 +140,7 @@ class QueryRecord:
     attempt: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     pool: str = "default"
+    tags: Mapping[str, str] = field(default_factory=dict)
     progress: Mapping[str, object] = field(default_factory=dict)
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None

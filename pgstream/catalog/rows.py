@@ -127,6 +127,7 @@ def query(row: models.QueryRow) -> QueryRecord:
         attempt=row.attempt,
         settings=row.settings,
         pool=row.pool,
+        tags=row.tags,
         progress=row.progress,
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -153,6 +154,7 @@ def query_row(record: QueryRecord) -> models.QueryRow:
         attempt=record.attempt,
         settings=dict(record.settings),
         pool=record.pool,
+        tags=dict(record.tags),
         progress=dict(record.progress),
     )
 

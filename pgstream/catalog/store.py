@@ -604,9 +604,9 @@ class Catalog:
             return await queries.busy_pools(session)
 
     async def set_query(self, id: str, **changes: Any) -> QueryRecord:
-        """Change intended=, actual=, message=, attempt=, progress= or pool=."""
+        """Change intended=, actual=, message=, attempt=, progress=, pool= or tags=."""
         async with self._reading() as session, session.begin():
-            if "intended" in changes:  # somebody's wish; the rest is the engine's
+            if changes.keys() & {"intended", "tags"}:  # somebody's wish; the rest is the engine's
                 await authors.sign(session)
             changed = await queries.change(session, id, changes)
         await self._copy_queries([id])

@@ -42,8 +42,8 @@ class Virtual:
 @dataclass(slots=True)
 class Relations:
     """The catalogue as one statement sees it. ``read`` collects the relations that are read, in the order of the text;
-    ``met`` those that it names: a virtual one (``virtuals``) stands there for what it reads. ``want``: see
-    ``plan_select``.
+    ``met`` those that it names: a virtual one (``virtuals``) stands there for what it reads. ``ttls``: how long the
+    state of what is made of each is kept, in ms. ``want``: see ``plan_select``.
     """
 
     snapshot: Snapshot
@@ -54,6 +54,7 @@ class Relations:
     answers: Answers = field(default_factory=Answers)
     virtuals: Mapping[FullName, Virtual] | None = None
     met: list[RelationRecord] = field(default_factory=list)
+    ttls: list[int | None] = field(default_factory=list)
 
     def virtual(self, name: QName) -> Virtual | None:
         """The virtual relation that a name means."""
@@ -72,6 +73,13 @@ class Relations:
         """The relation of PostgreSQL's own that a name means. Raises Unanswered."""
         full = self.snapshot.full_name(name, self.database, self.schema)
         return self.answers.named(Named(full)) if full.database in self.snapshot.databases else None
+
+    def expire(self, tree: exp.Expr) -> bool:
+        """Whether every relation of the catalogue that a query names says how long its state is kept."""
+        tables = [t for t in tree.find_all(exp.Table) if isinstance(t.this, exp.Identifier)]
+        if not any(sources.STATE_TTL.name in given(t) for t in tables):
+            return False
+        return all(sources.STATE_TTL.name in given(t) for t in tables if self.known(qname(t)) is not None)
 
     def is_view(self, node: exp.Table) -> bool:
         """Whether a relation is a materialized view."""
@@ -110,6 +118,7 @@ class Relations:
             source = sources.open_view(relation, label, given(node), name.at)
         else:
             source = sources.open_source(relation, label, given(node), self.snapshot, name.at)
+        self.ttls.append(sources.state_ttl(given(node)))
         times = frozenset(() if source.timestamp is None else (source.timestamp,))
         step, mode = Step(source, columns, times=times), plan.mode(source)
         if mode == "retract":

@@ -32,7 +32,8 @@ from pgstream.sql.select import Select
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A planned select. ``key``: output names of a changelog's key. ``limit``: of an interactive select.
-    ``sources`` are read; ``met`` are named: virtual relations stand there for what they read.
+    ``sources`` are read; ``met`` are named: virtual relations stand there for what they read. ``state_ttl_ms``: how
+    long state that nothing touches is kept, as all sources say together.
     """
 
     root: plan.Node
@@ -44,6 +45,7 @@ class Planned:
     stores: tuple[str, ...]
     limit: int | None = None
     met: tuple[RelationRecord, ...] = ()
+    state_ttl_ms: int | None = None
 
 
 def plan_select(
@@ -69,7 +71,7 @@ def plan_select(
         tree = bound.bind(select.tree, parameters)
         limit = _limit(tree, want)
         empty = Relations(snapshot, database, schema, want, answers=answers or Answers(), virtuals=virtuals)
-        step, relations = _settled(replace(select, tree=tree), empty, want, expires, numbering)
+        step, relations = _settled(replace(select, tree=tree), empty, want, expires or empty.expire(tree), numbering)
         check_bounded(plan.walk(step.node))
     except PgStreamError as e:
         # What has no token of its own, such as an empty list, is said at the query.
@@ -87,7 +89,14 @@ def plan_select(
         tuple(s for s in stores if s is not None),
         limit,
         tuple({r.full: r for r in relations.met}.values()),
+        _longest(relations.ttls),
     )
+
+
+def _longest(ttls: Sequence[int | None]) -> int | None:
+    """State is kept for good where one source does not say how long."""
+    found = [ttl for ttl in ttls if ttl is not None]
+    return max(found) if found and len(found) == len(ttls) else None
 
 
 def _with_metadata(step: Step, snapshot: Snapshot) -> Step:
@@ -107,7 +116,7 @@ def _settled(
     """The select planned, again while there are ranks by event time that turn out to be bounded by nothing."""
     first: PgStreamError | None = None
     while True:
-        read = replace(relations, read=[], met=[])
+        read = replace(relations, read=[], met=[], ttls=[])
         try:
             planner = Planner(read, Bounded(read, select), want, expires, numbering)
             step = planner.query(select.tree, {}, top=True, last=read.virtuals is None)

@@ -14,6 +14,8 @@ from pgstream.errors import InvalidOption, MissingOption, NotSupported, NotYet, 
 from pgstream.names import QName
 from pgstream.planner import plan
 from pgstream.properties import Given, Options
+from pgstream.stores.shared import STATE_TTL as STATE_TTL
+from pgstream.stores.shared import duration
 from pgstream.stores.spec import Can, Kind, Option, OptionTable
 
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
@@ -25,6 +27,7 @@ VIEW = OptionTable(
         Option("timestamp", Kind.TEXT, "Column that is the event time; otherwise when the view got the row."),
         Option("source.allow.latency.millis", Kind.INTEGER, "How late a row may be.", minimum=1),
         Option("source.idle.timeout.millis", Kind.INTEGER, "Silent this long, it holds no other back.", minimum=1),
+        STATE_TTL,
     ),
 )
 
@@ -110,6 +113,12 @@ def open_view(relation: RelationRecord, alias: str, given: Options, at: int | No
         idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
         at=at,
     )
+
+
+def state_ttl(given: Options) -> int | None:
+    """How long the state of what is made of a source is kept, in ms, as checked before."""
+    found = given.get(STATE_TTL.name)
+    return int(duration(found.value)) if found is not None and found.value is not None else None
 
 
 def _store(name: str, snapshot: Snapshot, at: int | None) -> StoreRecord:

@@ -78,7 +78,7 @@ from pgstream.statements.organizations import (
     UseOrganization,
 )
 from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy, ListPolicies
-from pgstream.statements.queries import ListQueries, RestartQuery, TerminateQuery
+from pgstream.statements.queries import AlterQuery, ListQueries, RestartQuery, TerminateQuery
 from pgstream.statements.query_details import (
     DescribeQuery,
     DescribeQueryEvents,
@@ -160,6 +160,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     AlterApiToken,
     AlterRowSecurity,
     AlterPolicy,
+    AlterQuery,
     AlterRelation,
     AlterSecurityIntegration,
     AlterUser,

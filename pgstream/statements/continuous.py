@@ -49,6 +49,7 @@ VIEW = OptionTable(
         Option("retention.millis", Kind.INTEGER, "Rows are taken away for good after this long.", minimum=1),
         Option("timestamp", Kind.TEXT, "Column that tells a row's age; without it, since it was last written."),
         Option("notify", Kind.TEXT, "Channel that PostgreSQL's NOTIFY is sent to with each batch that changes rows."),
+        Option("kafka.producer.", Kind.TEXT, "Accepted for older scripts; a view has no producer.", prefix=True),
     ),
 )
 
@@ -113,10 +114,10 @@ async def analyze(ctx: Context, root: Node) -> tuple[ColumnRecord, ...]:
     return tuple(ColumnRecord(n, t, nullable) for n, t, nullable in found)
 
 
-def plan(root: Node, sink: Sink, columns: tuple[ColumnRecord, ...], options: QueryOptions) -> Plan:
-    """The whole plan, with its typed columns."""
+def plan(planned: Planned, sink: Sink, columns: tuple[ColumnRecord, ...], options: QueryOptions) -> Plan:
+    """The whole plan, with its typed columns. What the query says of its state goes before what its sources say."""
     typed = [Column(c.name, str(c.type), c.nullable) for c in columns]
-    return Plan(root, sink, typed, state_ttl_ms=options.state_ttl_ms)
+    return Plan(planned.root, sink, typed, state_ttl_ms=options.state_ttl_ms or planned.state_ttl_ms)
 
 
 async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRecord:

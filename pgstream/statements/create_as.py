@@ -145,7 +145,7 @@ class CreateStreamAs(CreateAs):
         d = sinks.settle(d, planned, columns, self.partition_by, key, at=self.select.at)
         relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
         sink = sinks.record_sink(relation, d, planned.mode, [c.name for c in columns])
-        plan = continuous.plan(planned.root, sink, columns, options)
+        plan = continuous.plan(planned, sink, columns, options)
         return Prepared(f"create_{self.kind}_as", plan, planned, options, relation, relation, d)
 
     async def typed(
@@ -210,7 +210,7 @@ class CreateTableAs(CreateAs):
         key = tuple(planned.key) if planned.mode == "upsert" else ()
         relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
         sink = sinks.table_sink(relation, d, planned, self.select.at)
-        plan = continuous.plan(planned.root, sink, columns, options)
+        plan = continuous.plan(planned, sink, columns, options)
         return Prepared("create_table_as", plan, planned, options, relation, relation, d)
 
 
@@ -253,7 +253,7 @@ class CreateMaterializedViewAs(CreateAs):
         table = ctx.catalog.staging_stem(relation.id)
         key = list(planned.key) if planned.mode == "upsert" else []
         sink = ViewSink(str(full), full.database, table, planned.mode, key)
-        plan = continuous.plan(planned.root, sink, columns, options)
+        plan = continuous.plan(planned, sink, columns, options)
         return Prepared("create_materialized_view_as", plan, planned, options, relation, relation, None)
 
 

@@ -8,7 +8,7 @@ Manual: "INSERT INTO". INSERT INTO of PostgreSQL's own tables never comes here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from pgstream import types
@@ -104,10 +104,10 @@ class InsertInto(Statement):
         if into.kind == "stream":
             sinks.check_kind(planned, "stream", "INSERT INTO a stream", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
-        root = self._fill(into, planned, columns)
+        filled = replace(planned, root=self._fill(into, planned, columns))
         self._check_primary_key(into, planned, columns)
         if into.kind == "table":
-            return self._table(ctx, into, planned, root, options)
+            return self._table(ctx, into, planned, filled, options)
         d = sinks.settle(
             _place(ctx, into, self.partition_by, self.given),
             planned,
@@ -118,14 +118,14 @@ class InsertInto(Statement):
         )
         options = continuous.query_options(self.query_with)
         names = [c.name for c in into.columns]
-        plan = continuous.plan(root, sinks.record_sink(into, d, planned.mode, names), into.columns, options)
+        plan = continuous.plan(filled, sinks.record_sink(into, d, planned.mode, names), into.columns, options)
         return Prepared("insert_into", plan, planned, options, into, None, d)
 
     def _table(
-        self, ctx: Context, into: RelationRecord, planned: Planned, root: Project, options: continuous.QueryOptions
+        self, ctx: Context, into: RelationRecord, planned: Planned, filled: Planned, options: continuous.QueryOptions
     ) -> Prepared:
         d = _place(ctx, into, (), self.given)
-        plan = continuous.plan(root, sinks.table_sink(into, d, planned, self.select.at), into.columns, options)
+        plan = continuous.plan(filled, sinks.table_sink(into, d, planned, self.select.at), into.columns, options)
         return Prepared("insert_into", plan, planned, options, into, None, d)
 
     def _into(self, ctx: Context) -> RelationRecord:

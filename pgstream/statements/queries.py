@@ -1,4 +1,4 @@
-"""Queries that exist: LIST, TERMINATE, RESTART.
+"""Queries that exist: LIST, TERMINATE, RESTART, ALTER.
 
 Owns: the grammar and the answers. ``create_as.py`` and ``insert.py`` start queries, ``query_details.py`` describes one.
 Must not know: how a query runs (``engine``).
@@ -18,7 +18,7 @@ from pgstream.catalog.privileges import OWNERSHIP
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import REPLACES
 from pgstream.engine.requests import check_logs
-from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady
+from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady, UndefinedObject
 from pgstream.names import FullName, Name
 from pgstream.planner.plan import load
 from pgstream.sql.cursor import Cursor
@@ -27,6 +27,9 @@ from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.heading import expect
+
+_LONGEST_TAG = 256
+_MOST_TAGS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +168,66 @@ class RestartQuery(Statement):
                 hint="Grant it again, then RESTART QUERY.",
             )  # fmt: skip
         return done(self.tag, ddl("query", query.id, "RESTART", [query.id]))
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuery(Statement):
+    """ALTER QUERY { query_id | query_name[:query_version] }
+    { ADD TAG 'tag' = 'value' [, …] | DROP TAG 'tag' [, …] };
+
+    Give a query words of one's own, to find it by: its team, its job. A tag that is there gets the new value. DESCRIBE
+    QUERY shows them. The manual is silent on it; DeltaStream's public scripts have ADD TAG with one tag.
+    """
+
+    words: ClassVar = ("ALTER", "QUERY")
+    tag: ClassVar = "ALTER QUERY"
+    columns: ClassVar = DDL_ROW
+
+    ref: str
+    at: int
+    added: tuple[tuple[str, str], ...]
+    dropped: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        at = c.at
+        ref = c.query_ref()
+        added, dropped = [], []
+        adds = c.accept("ADD", "TAG")
+        if not adds:
+            c.expect("DROP", "TAG")
+        while True:
+            name_at, name = c.at, c.string()
+            if len(name.encode()) not in range(1, _LONGEST_TAG + 1):
+                raise InvalidOption(what=f"a tag has 1 to {_LONGEST_TAG} bytes", at=name_at)
+            if adds:
+                c.expect("=")
+                value_at, value = c.at, c.string()
+                if len(value.encode()) > _LONGEST_TAG:
+                    raise InvalidOption(what=f"the value of a tag has at most {_LONGEST_TAG} bytes", at=value_at)
+                added.append((name, value))
+            else:
+                dropped.append((name, name_at))
+            if not c.accept(","):
+                break
+        c.end()
+        return cls(ref, at, tuple(added), tuple(dropped))
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return (access.owns("query", Name(self.ref, self.at)),)
+
+    async def execute(self, ctx: Context) -> Result:
+        query = await access.query(ctx, OWNERSHIP, self.ref, self.at)
+        tags = {**query.tags, **dict(self.added)}
+        for name, at in self.dropped:
+            if tags.pop(name, None) is None:
+                raise UndefinedObject(kind="tag", name=name, at=at, hint=_tags(query))
+        if len(tags) > _MOST_TAGS:
+            raise InvalidOption(what=f"a query has at most {_MOST_TAGS} tags", at=self.at, hint=_tags(query))
+        await ctx.catalog.set_query(query.id, tags=tags)
+        return done(self.tag, ddl("query", query.id, "ALTER", [query.id], f"query {query.id} was updated"))
+
+
+def _tags(query: QueryRecord) -> str:
+    return f"Its tags: {', '.join(query.tags)}." if query.tags else "It has no tags."

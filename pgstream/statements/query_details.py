@@ -150,6 +150,8 @@ def _properties(q: QueryRecord, p: Facts) -> Iterator[tuple[str, Any]]:
     yield "error" if q.actual == "errored" else "message", q.message or None
     yield from (("sql", q.sql), ("owner", q.owner), ("sources", ", ".join(q.sources)), ("sink", ", ".join(q.sinks)))
     yield "compute pool", q.pool
+    if q.tags:
+        yield "tags", json_text(q.tags)
     yield from (("attempts", q.attempt), ("created at", q.created_at), ("updated at", q.updated_at))
     names = ("batch", "rows_in", "rows_out", "rows_per_s", "late_rows", "bad_records", "batch_ms", "state_rows",
              "state_bytes", "watermark")  # fmt: skip

@@ -61,7 +61,9 @@ def plan(parts: Sequence[Prepared]) -> Plan:
         return parts[0].plan
     order = sorted(parts, key=lambda p: not keeps_state(p.plan.root))
     sinks = [p.plan.sink for p in order if not isinstance(p.plan.sink, (ResultSink, Sinks))]
-    return Plan(Outputs([p.plan.root for p in order]), Sinks(sinks), state_ttl_ms=parts[0].plan.state_ttl_ms)
+    ttls = [p.plan.state_ttl_ms for p in parts]
+    longest = None if None in ttls else max(t for t in ttls if t is not None)
+    return Plan(Outputs([p.plan.root for p in order]), Sinks(sinks), state_ttl_ms=longest)
 
 
 async def check(ctx: Context, parts: Sequence[Prepared], at: int) -> None:

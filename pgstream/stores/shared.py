@@ -7,6 +7,7 @@ tables, with ``dataclasses.replace`` where it takes fewer values. Start reading 
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 from pgstream.stores.spec import Kind, Option
 
@@ -92,7 +93,29 @@ LATENESS = (
         minimum=1,
     ),
 )
-SOURCE = (TIMESTAMP, TIMESTAMP_FORMAT, *LATENESS, *BAD_RECORDS)
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "m": 60_000, "s": 1000, "ms": 1}
+_LONG_UNITS = {"day": "d", "hour": "h", "minute": "min", "second": "s", "sec": "s", "millisecond": "ms", "milli": "ms"}
+
+
+def duration(text: str) -> str:
+    """Milliseconds of a duration as Flink writes it: a whole number and a unit, without one of milliseconds."""
+    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", text.lower())
+    unit = found[2] if found is not None else ""
+    unit = _LONG_UNITS.get(unit.removesuffix("s") if len(unit) > 2 else unit, unit) or "ms"
+    if found is None or unit not in _UNITS or int(found[1]) == 0:
+        raise ValueError("it is not a duration such as '24h', '30 min' or '500 ms'")
+    return str(int(found[1]) * _UNITS[unit])
+
+
+STATE_TTL = Option(
+    "flink.sql.state.ttl",
+    Kind.TEXT,
+    "How long state that nothing touches is kept. Every source of the query must say it, and the longest holds; "
+    "QUERY WITH ('state.ttl.millis' = n) goes before it.",
+    shape=duration,
+    example="24h",
+)
+SOURCE = (TIMESTAMP, TIMESTAMP_FORMAT, *LATENESS, STATE_TTL, *BAD_RECORDS)
 """What a source's WITH may say in every store that streams."""
 
 

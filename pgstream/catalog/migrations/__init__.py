@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
     from sqlalchemy import Connection
 
-HEAD = "0008"
+HEAD = "0009"
 log = structlog.get_logger(__name__)
 
 

@@ -169,6 +169,7 @@ def refused(ask: Ask, text: str) -> str | None:
         ("query", "see", "DESCRIBE QUERY METRICS {o}", "any"),
         ("query", "see", "DESCRIBE QUERY EVENTS {o}", "any"),
         ("query", "own", "TERMINATE QUERY {o}", "58000"),
+        ("query", "own", "ALTER QUERY {o} ADD TAG 'a' = 'b'", None),
         ("query", "own", "RESTART QUERY {o}", "58000"),
         ("schema_registry", "see", "DESCRIBE SCHEMA_REGISTRY {o}", None),
         ("schema_registry", "own", "UPDATE SCHEMA_REGISTRY {o} WITH ('uris' = 'http://127.0.0.1:2')", None),

@@ -99,6 +99,7 @@ BY_ID = (
     "DESCRIBE QUERY METRICS {}",
     "TERMINATE QUERY {}",
     "RESTART QUERY {}",
+    "ALTER QUERY {} ADD TAG 'a' = 'b'",
     "CAN I USE QUERY {}",
     "CAN I DROP QUERY {}",
     "GRANT OWNERSHIP ON QUERY {} TO ROLE low",

@@ -123,7 +123,8 @@ def _run(case: Case) -> str:
         return Plan(planned.root, ResultSink(planned.limit)).json().decode()
     key = f" by ({', '.join(planned.key)})" if planned.kind == "changelog" else ""
     limit = "" if planned.limit is None else f", limit {planned.limit}"
-    return f"{explain(planned.root)}\n{planned.kind}{key}, {planned.mode}{limit}: {', '.join(planned.columns)}"
+    kept = "" if planned.state_ttl_ms is None else f", state for {planned.state_ttl_ms} ms"
+    return f"{explain(planned.root)}\n{planned.kind}{key}, {planned.mode}{limit}{kept}: {', '.join(planned.columns)}"
 
 
 @pytest.mark.parametrize("case", [c for f in sorted(HERE.glob("*.test")) for c in cases(f)], ids=str)
