@@ -36,6 +36,8 @@ from tests.stream.worker.driver import Environment, Gone, WorkerProcess
 KEYS = 20
 PARTITIONS = 2
 PACE = 300
+TRIGGER_MS = 300
+"""Queries that run batches all the time leave the next worker no processor to start with."""
 
 
 class Load(threading.Thread):
@@ -134,7 +136,7 @@ class Rig:
     def __init__(self, settings: dict[str, Any], folder: Path, names: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.order, self.names = folder, folder / "order", names
-        self.settings = settings
+        self.settings = {**settings, "trigger_ms": TRIGGER_MS}
         self.postgres_away = threading.Event()
         self.attempts: Counter[str] = Counter()
         self.lock = threading.Lock()
