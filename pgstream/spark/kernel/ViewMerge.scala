@@ -27,8 +27,6 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout, number: I
     if (layout.changes) run(ViewMerge.dropNotNull(fresh))
   }
 
-  def drop(): Unit = run(s"DROP TABLE IF EXISTS ${target.staging}")
-
   /** Staging tables of earlier starts: the same name with another attempt. A start that still lives is fenced. */
   private def leftovers(): Seq[String] = {
     val own = target.staging.stripPrefix(target.home + ".\"").stripSuffix("\"")
@@ -135,6 +133,15 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout, number: I
 }
 
 object ViewMerge {
+  /** Take the staging tables away; the caller commits. */
+  def drop(c: Connection, targets: Seq[ViewTarget]): Unit = {
+    val s = c.createStatement()
+    try {
+      s.execute("SET LOCAL lock_timeout = '5s'")
+      targets.foreach(t => s.execute(s"DROP TABLE IF EXISTS ${t.staging}"))
+    } finally s.close()
+  }
+
   val HiddenNames: Seq[String] = Seq("__delete", "__time", "__offset")
 
   def quote(name: String): String = "\"" + name.replace("\"", "\"\"") + "\""

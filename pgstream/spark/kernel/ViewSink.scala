@@ -133,10 +133,18 @@ class ViewSink(config: String) extends TaskSink {
       catch { case _: java.sql.SQLException => () }
   }
 
-  /** At the query's end the staging table goes; one that a killed worker left is dropped by the next start. */
+  /**
+   * At the query's end the staging tables go, also when a batch failed and took the connection with it: where a view was
+   * replaced meanwhile no later start would find them. Those that a killed worker left are dropped by the next start.
+   */
   override def close(): Unit = synchronized {
     try
-      if (connection != null) { connection.rollback(); merges.foreach(_.drop()); connection.commit() }
+      if (merges.nonEmpty) {
+        if (connection == null) { connection = targets.head.connect(); connection.setAutoCommit(false) }
+        connection.rollback()
+        ViewMerge.drop(connection, targets)
+        connection.commit()
+      }
     catch { case _: java.sql.SQLException => () }
     disconnect()
   }
