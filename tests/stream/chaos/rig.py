@@ -163,7 +163,8 @@ class Rig:
         self.plans = queries.plans(self.names)
         self.ids = {name: str(uuid.uuid4()) for name in self.plans}
         self.env.sql("CREATE ROLE pgstream_worker")
-        asyncio.run(self.log_bank())
+        if "summed" in self.names:
+            asyncio.run(self.log_bank())
         self.spare: WorkerProcess | None = None
         self.worker = WorkerProcess(self.settings, self.log)
         undo.callback(self._kill_workers)
