@@ -54,6 +54,11 @@ _AS_QUERY = re.compile(r"\bAS\b", re.I)
 _OURS_WITH = re.compile(r"\bWITH\s*\(\s*(?:[^()';]*,\s*)?'", re.I)
 _STRING = r"'(?:[^']|'')*+'"
 _TABLE_AS = re.compile(rf"\bWITH\s*\(\s*(?:[^()';]*,\s*)?{_STRING}(?:[^()']|{_STRING})*+\)\s*AS\b", re.I)
+# What PostgreSQL has no word for: whoever writes it means a stream, also one that is not there.
+_STREAMS_ONLY = re.compile(
+    r"\bWITHIN\s+\d|\bQUERY\s+WITH\s*\(|\bMATCH_RECOGNIZE\s*\(|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\([^()]*,\s*(?:SIZE|GAP)\s+\d",
+    re.I,
+)
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
 )
@@ -175,6 +180,7 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
         return CreatePolicy if _on_ours(text, snapshot, session) else None
     if kinds[:2] == ("MATERIALIZED", "VIEW"):
         ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session) or _on_view(text, snapshot, session)
+        ours = ours or _STREAMS_ONLY.search(LITERAL.sub("''", text))
         return CreateMaterializedViewAs if ours else None
     if "VIEW" in kinds:
         return CreateViewOverStream if _from_stream(text, snapshot, session) else None
