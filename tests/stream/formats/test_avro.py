@@ -16,19 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType, TimestampType
 
 from pgstream.formats import avro
 from pgstream.formats.registry import java
 from pgstream.types import Type
+from tests.stream.frames import RECORD, frame
 
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 UTC = dt.UTC
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
-RAW = StructType([StructField("key", BinaryType()), StructField("value", BinaryType()),
-                  StructField("__time", TimestampType()), StructField("__partition", IntegerType()),
-                  StructField("__offset", LongType())])  # fmt: skip
 
 
 def since_epoch(ms: int) -> dt.datetime:
@@ -110,7 +107,7 @@ class Codec:
     def decoded(self, columns: str, values: list[bytes], mode: str = "terminate") -> DataFrame:
         now = dt.datetime(2026, 1, 1, tzinfo=UTC)
         rows = [(None, v, now, 0, i) for i, v in enumerate(values)]
-        raw = self.spark.createDataFrame(rows, RAW)
+        raw = frame(self.spark, rows, RECORD)
         config = {"columns": columns, "kind": "stream", "topic": "t", "timestamp": None, "watermark": False,
                   "on_bad_record": mode, "primary_key": [], "key": None, "key_type": None, "limits": {},
                   "value": {"format": "avro", "registry": self.access}}  # fmt: skip

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pgstream.formats.registry import java
 from tests.false_registry import client, false_registry, tls
 from tests.pg.door.certificates import Authority
-from tests.stream.formats.test_avro import EPOCH, RAW
+from tests.stream.formats.test_avro import EPOCH
+from tests.stream.frames import RECORD, frame
 
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 DEAD = "http://127.0.0.1:9"
@@ -31,7 +32,7 @@ def decode(spark: SparkSession, ids: list[int], mode: str = "terminate", **optio
         "value": {"format": "avro", "timestamp_format": "sql", "registry": registry},
     }  # fmt: skip
     records = [(None, b"\0" + struct.pack(">i", id_) + b"\x02", EPOCH, 0, i) for i, id_ in enumerate(ids)]
-    raw = spark.createDataFrame(records, RAW).coalesce(1)
+    raw = frame(spark, records, RECORD)
     bad = kernel.Kernel.counter(raw._jdf, "bad")
     decoded = DataFrame(kernel.Kernel.decode(raw._jdf, json.dumps(config), bad), spark)
     return len(decoded.where("r IS NOT NULL").select("r.*").collect())

@@ -22,17 +22,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType, TimestampType
 
 from pgstream.formats import protobuf
+from tests.stream.frames import RECORD, frame
 
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 UTC = dt.UTC
 NOW = dt.datetime(2026, 1, 1, tzinfo=UTC)
-RAW = StructType([StructField("key", BinaryType()), StructField("value", BinaryType()),
-                  StructField("__time", TimestampType()), StructField("__partition", IntegerType()),
-                  StructField("__offset", LongType())])  # fmt: skip
 P = descriptor_pb2.FieldDescriptorProto
 IMPORTS = [m.DESCRIPTOR for m in (any_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)]
 I32, I64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -209,7 +206,7 @@ class Codec:
         self.kernel: Any = self.jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
 
     def decoded(self, side: dict[str, Any], columns: str, values: list[bytes], mode: str = "terminate") -> DataFrame:
-        raw = self.spark.createDataFrame([(None, v, NOW, 0, i) for i, v in enumerate(values)], RAW)
+        raw = frame(self.spark, [(None, v, NOW, 0, i) for i, v in enumerate(values)], RECORD)
         config = {"columns": columns, "kind": "stream", "topic": "t", "timestamp": None, "watermark": False,
                   "on_bad_record": mode, "primary_key": [], "key": None, "key_type": None, "limits": {},
                   "value": side}  # fmt: skip

@@ -23,6 +23,7 @@ from pgstream.spark import faults
 from pgstream.sql.cursor import Cursor
 from pgstream.stores.kafka import STORE
 from tests.datadriven import Case, cases, check
+from tests.stream.frames import frame
 from tests.stream.functions.row import COLUMNS, FIRST, NOW
 
 # Spark's own client leaves a socket to the collector of garbage after collect().
@@ -41,7 +42,7 @@ def rows(spark: SparkSession) -> DataFrame:
     declared = ", ".join(f"{n} {types.parse(t).spark}" for n, t in COLUMNS.items())
     metadata = types.parse(STORE.metadata or "").spark
     hidden = f"__time timestamp, __partition int, __offset bigint, __metadata {metadata}"
-    return spark.createDataFrame(data, f"{declared}, {hidden}").cache()
+    return frame(spark, data, f"{declared}, {hidden}").cache()
 
 
 def _snapshot() -> Snapshot:

@@ -16,6 +16,7 @@ from pgstream.planner.select import plan_select
 from pgstream.spark.operators import Operators
 from pgstream.spark.step import Step
 from pgstream.sql.cursor import Cursor
+from tests.stream.frames import frame
 from tests.stream.kernel.feed import Feed, Record, Relation, Row, snapshot
 from tests.stream.kernel.matcher import Aggregate, Chain, Compare, Literal, Maker, One, Query, Seek, Times, in_order
 
@@ -74,7 +75,7 @@ def replayed(
     assert isinstance(node, plan.Project) and isinstance(node.input, plan.Recognize)
     made = node.input
     records = [(r["k"], r["v"], r["w"], r["t"], r["n"]) for r in rows]
-    df = spark.createDataFrame(records, "k string, v int, w int, t bigint, __offset bigint").selectExpr(
+    df = frame(spark, records, "k string, v int, w int, t bigint, __offset bigint").selectExpr(
         "k", "v", "w", "t", "timestamp_millis(t) AS __time", "0 AS __partition", "__offset"
     )
     operators = Operators(spark, None, "append", ttl)
