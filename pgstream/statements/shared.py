@@ -180,8 +180,7 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
         return CreatePolicy if _on_ours(text, snapshot, session) else None
     if kinds[:2] == ("MATERIALIZED", "VIEW"):
         ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session) or _on_view(text, snapshot, session)
-        ours = ours or _STREAMS_ONLY.search(LITERAL.sub("''", text))
-        return CreateMaterializedViewAs if ours else None
+        return CreateMaterializedViewAs if ours or _STREAMS_ONLY.search(LITERAL.sub("''", text)) else None
     if "VIEW" in kinds:
         return CreateViewOverStream if _from_stream(text, snapshot, session) else None
     return None
