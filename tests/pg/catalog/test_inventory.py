@@ -70,7 +70,7 @@ async def test_a_catalogue_of_the_first_version_is_upgraded(postgres, catalog: C
             for column in ("created_by", "created_by_role", "updated_by", "updated_by_role"):
                 await connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         await connection.execute(text("ALTER TABLE queries ADD COLUMN sink text NOT NULL"))
-        await connection.execute(text("ALTER TABLE queries DROP COLUMN pool, DROP COLUMN sinks"))
+        await connection.execute(text("ALTER TABLE queries DROP COLUMN pool, DROP COLUMN sinks, DROP COLUMN tags"))
         await connection.execute(text("ALTER TABLE relations DROP COLUMN row_security"))
         await connection.execute(text("DELETE FROM meta WHERE key IN ('first_roles', 'first_user')"))
         await connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
