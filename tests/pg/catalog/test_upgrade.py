@@ -75,7 +75,7 @@ ALTER TABLE queries
 ALTER TABLE objects DROP COLUMN created_by_role, DROP COLUMN updated_by, DROP COLUMN updated_by_role;
 ALTER TABLE queries ADD COLUMN sink text;
 UPDATE queries SET sink = sinks->>0;
-ALTER TABLE queries ALTER COLUMN sink SET NOT NULL, DROP COLUMN sinks;
+ALTER TABLE queries ALTER COLUMN sink SET NOT NULL, DROP COLUMN sinks, DROP COLUMN tags;
 ALTER TABLE relations DROP COLUMN row_security;
 DELETE FROM meta WHERE key IN ('first_roles', 'first_user');
 DELETE FROM objects WHERE kind = 'role';
