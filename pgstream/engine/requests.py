@@ -21,17 +21,16 @@ from pgstream.errors import NotReady, UndefinedStore
 from pgstream.formats import protobuf, registry
 from pgstream.names import FullName, beside, view_log
 from pgstream.planner.plan import (
-    Lookup,
     Plan,
     RecordSink,
     Source,
     TableSink,
     ViewSink,
     load,
+    lookups,
     outputs,
     sources,
     view_sources,
-    walk,
 )
 
 
@@ -39,6 +38,7 @@ def stores_of(plan: Plan) -> set[str]:
     """Every store that a plan reads or writes."""
     found = {s.store for s in sources(plan.root)} | {s.bad_record_store for s in sources(plan.root)}
     found |= {s.store for _, s in outputs(plan) if isinstance(s, (RecordSink, TableSink))}
+    found |= {n.store for n in lookups(plan.root) if n.store}
     return {name for name in found if name is not None}
 
 
@@ -94,7 +94,7 @@ def _databases(catalog: Catalog, plan: Plan) -> dict[str, str]:
 
 async def _readers(catalog: Catalog, plan: Plan, role: str) -> dict[str, Reader]:
     """Those in which a query looks something up, with the rights of its role."""
-    names = sorted({n.database for n in walk(plan.root) if isinstance(n, Lookup)})
+    names = sorted({n.database for n in lookups(plan.root) if not n.store})
     return {name: Reader(await catalog.reader_url(name, role), pg_role(role)) for name in names}
 
 

@@ -24,7 +24,8 @@ class Named:
 class Described:
     """Which columns has ``sql``, with ``arguments`` of these types, for the statement's role?
 
-    ``places``: pairs of an offset in it and the client's offset there, for errors.
+    ``places``: pairs of an offset in it and the client's offset there, for errors. ``store``: the one that is asked
+    instead of ``database``, about its ``entity``; it says no more than that it can answer.
     """
 
     database: str
@@ -32,6 +33,8 @@ class Described:
     sql: str
     arguments: tuple[str, ...] = ()
     places: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    store: str = ""
+    entity: str = ""
 
 
 class Unanswered(Exception):

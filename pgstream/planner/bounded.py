@@ -17,7 +17,7 @@ from pgstream.errors import UndefinedRelation
 from pgstream.names import QName
 from pgstream.planner.relations import Relations, given
 from pgstream.planner.slices import Slices
-from pgstream.sql.select import Select, fold, mentioned
+from pgstream.sql.select import Select, fold, mentioned, qname
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,20 @@ class Bounded:
         if self.relations.foreign(name) is None:
             raise UndefinedRelation(name=str(name), at=name.at)
         return True
+
+    def table(self, node: exp.Expr, env: Env) -> RelationRecord | None:
+        """The table of a store that a relation of a FROM is, if the store answers for rows of a stream."""
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            return None
+        if node.args.get("match") is not None or node.meta.get("window") is not None or given(node):
+            return None
+        name = qname(node)
+        return None if cte_of(name, env) is not None else self.relations.looked_up(name)
+
+    def table_in(self, tree: exp.Expr, env: Env) -> RelationRecord | None:
+        """A table of a store somewhere in a query."""
+        found = (self.relations.looked_up(n) for n in mentioned(tree) if cte_of(n, env) is None)
+        return next((t for t in found if t is not None), None)
 
     def is_view(self, node: exp.Expr, env: Env) -> bool:
         """Whether a relation of a FROM is a materialized view itself."""

@@ -99,7 +99,7 @@ def _lookup(node: plan.Lookup) -> list[str]:
     return [
         f"Lookup {node.how} in {node.relation}{f' as {node.right_alias}' if node.right_alias else ''}",
         *(f"p{i} {a.type} := {a.sql}" for i, a in enumerate(node.arguments, 1)),
-        f"asks PostgreSQL: {' '.join(node.sql.split())}",
+        f"asks {f'store {node.store}' if node.store else 'PostgreSQL'}: {' '.join(node.sql.split())}",
         f"gives {', '.join(names)}",
     ]
 

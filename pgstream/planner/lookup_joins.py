@@ -12,7 +12,6 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.errors import NotSupported, NotYet
-from pgstream.names import quote_always
 from pgstream.planner import using
 from pgstream.planner.bind import Column, Item, Scope, at
 from pgstream.planner.bounded import Bounded, Env
@@ -21,6 +20,7 @@ from pgstream.planner.lookups import Lookup
 from pgstream.planner.outputs import only
 from pgstream.planner.slices import Range
 from pgstream.planner.steps import Step
+from pgstream.planner.store_lookups import StoreLookup
 from pgstream.sql.select import fold
 
 _LOOK_UP = "Write stream [LEFT] JOIN relation ON condition, or CROSS JOIN relation."
@@ -32,7 +32,7 @@ def join(bounded: Bounded, left: Step, left_scope: Scope, node: exp.Join, env: E
     """The join of a stream with what is bounded, as it is when a row comes by; None for any other join."""
     item: exp.Expr = node.this
     inside = item.this if isinstance(item, exp.Lateral) else item
-    if not isinstance(inside, (exp.Table, exp.Subquery, exp.Values)) or not bounded.holds(item, env):
+    if not isinstance(inside, (exp.Table, exp.Subquery, exp.Values)) or not _is_bounded(bounded, item, env):
         return None
     if left.mode != "append" and bounded.is_view(item, env):
         return None  # its changes are read
@@ -42,10 +42,14 @@ def join(bounded: Bounded, left: Step, left_scope: Scope, node: exp.Join, env: E
 
 def turns(bounded: Bounded, first: exp.Expr, node: exp.Join, env: Env) -> bool:
     """Whether a FROM begins with a bounded relation that a join puts beside something else."""
-    if not isinstance(first, (exp.Table, exp.Subquery)) or not bounded.holds(first, env):
+    if not isinstance(first, (exp.Table, exp.Subquery)) or not _is_bounded(bounded, first, env):
         return False
     apart = "within" in node.this.meta
-    return isinstance(node.this, (exp.Table, exp.Subquery)) and not apart and not bounded.holds(node.this, env)
+    return isinstance(node.this, (exp.Table, exp.Subquery)) and not apart and not _is_bounded(bounded, node.this, env)
+
+
+def _is_bounded(bounded: Bounded, item: exp.Expr, env: Env) -> bool:
+    return bounded.table(item, env) is not None or bounded.holds(item, env)
 
 
 def turned(
@@ -74,8 +78,7 @@ def _joined(
     found = _everything(bounded, left_scope, env, item, where)
     on = bounded.slices.relation(node.meta["start"])[1]
     if on is not None:
-        found.words.say("WHERE ")
-        found.cut(on, node.args["on"], [item])
+        found.on(on, node.args["on"], item)
     shared = _shared(node, left_scope, found, name)
     columns = found.columns()
     left_alias = using.prefix(left_scope)
@@ -94,6 +97,8 @@ def _joined(
 
 def _everything(bounded: Bounded, rows: Scope, env: Env, item: exp.Expr, where: Range) -> Lookup:
     """All that a bounded relation has, for rows of a stream."""
+    if (table := bounded.table(item, env)) is not None:
+        return StoreLookup(bounded, rows, table, item, _alias(item))
     found = Lookup(bounded, Compiler(rows, "ON"), env)
     found.words.say("SELECT * FROM ")
     found.cut(where, item if isinstance(item, exp.Lateral) else None, [item])
@@ -107,11 +112,7 @@ def _shared(node: exp.Join, rows: Scope, found: Lookup, name: str) -> list[exp.C
     theirs = [Column(c.name, c.name, types.parse(c.type)) for c in found.columns()]
     shared = using.names(node, rows.columns, theirs)
     using.pairs(shared, rows, Scope((Item(name, tuple(theirs)),)))
-    same = [
-        f"{quote_always(name)}.{quote_always(fold(c.this))} = {found.argument(found.compiler.compile(c), at(c))}"
-        for c in shared
-    ]
-    found.words.say(f"WHERE {' AND '.join(same)}")
+    found.require([found.equal(name, c) for c in shared])
     return shared
 
 

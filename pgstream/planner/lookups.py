@@ -72,6 +72,20 @@ class Lookup:
             replaced.append((place, self.argument(self.compiler.compile(node), at(node))))
         self.words.cut(where, replaced)
 
+    def on(self, where: Range, condition: exp.Expr, item: exp.Expr) -> None:
+        """What the rows of ``item`` must meet: the client's words at ``where``."""
+        self.words.say("WHERE ")
+        self.cut(where, condition, [item])
+
+    def equal(self, name: str, column: exp.Column) -> str:
+        """That a column which both sides have is the same in relation ``name`` of the text."""
+        theirs = f"{quote_always(name)}.{quote_always(fold(column.this))}"
+        return f"{theirs} = {self.argument(self.compiler.compile(column), at(column))}"
+
+    def require(self, conditions: Sequence[str]) -> None:
+        """All of these conditions."""
+        self.words.say(f"WHERE {' AND '.join(conditions)}")
+
     def _note(self, tree: exp.Expr, env: Env) -> None:
         """What the text reads: for the catalogue, and which database answers."""
         relations = self.bounded.relations
@@ -195,6 +209,11 @@ class Lookups:
         """``before (query)`` of each row, where ``{}`` in ``before`` stands for the row's ``values``."""
         position = at(query)
         if not self.bounded.holds(query, self.env):
+            if (table := self.bounded.table_in(query, self.env)) is not None:
+                raise NotYet(
+                    what=f"a subquery over {table.label} {table.full.name} of a store", at=position,
+                    hint="Write a join: FROM stream LEFT JOIN table ON …",
+                )  # fmt: skip
             raise NotSupported(
                 what="a subquery that reads a stream or changelog", at=position,
                 hint="Keep it as a materialized view and ask that, or write a join.",

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 7
+VERSION = 8
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -254,6 +254,7 @@ class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
     reads ``relation`` (names, to be shown) and the row's ``arguments`` as columns ``p1``, ``p2`` … of ``"__row"``.
     ``columns``: what it gives, in order. Output: prefixed columns of both. Mode: of the input, append, or upsert where
     it answers with one row each time. State: none.
+    ``store``: the store that is asked instead of ``database``, with its own user; from version 8 on.
     Plans of before version 4 have instead ``keys``, an expression over the input and the column of view ``relation``
     that equals it.
     """
@@ -269,6 +270,7 @@ class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
     sql: str = ""
     arguments: list[Argument] = []
     schema: str = ""
+    store: str = ""
 
 
 class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="changelog_join"):
@@ -654,6 +656,11 @@ def walk(node: Node) -> list[Node]:
 def sources(node: Node) -> list[Source]:
     """Every source of a plan that reads an entity of a store, left to right."""
     return [n for n in walk(node) if isinstance(n, Source)]
+
+
+def lookups(node: Node) -> list[Lookup]:
+    """Every step of a plan that asks a database or a store for rows, inputs first."""
+    return [n for n in walk(node) if isinstance(n, Lookup)]
 
 
 def view_sources(node: Node) -> list[ViewSource]:

@@ -79,7 +79,13 @@ class Relations:
         tables = [t for t in tree.find_all(exp.Table) if isinstance(t.this, exp.Identifier)]
         if not any(sources.STATE_TTL.name in given(t) for t in tables):
             return False
-        return all(sources.STATE_TTL.name in given(t) for t in tables if self.known(qname(t)) is not None)
+        kept = [t for t in tables if self.known(qname(t)) is not None and self.looked_up(qname(t)) is None]
+        return all(sources.STATE_TTL.name in given(t) for t in kept)
+
+    def looked_up(self, name: QName) -> RelationRecord | None:
+        """The table of a store that a name means, if the store answers for rows of a stream."""
+        found = self.known(name) if self.virtual(name) is None else None
+        return found if found is not None and sources.is_looked_up(found, self.snapshot) else None
 
     def is_view(self, node: exp.Table) -> bool:
         """Whether a relation is a materialized view."""

@@ -79,6 +79,7 @@ def plan_select(
         raise
     step = _with_metadata(_for_sink(step, want), snapshot)
     stores = dict.fromkeys(s for source in plan.sources(step.node) for s in (source.store, source.bad_record_store))
+    stores |= dict.fromkeys(n.store or None for n in plan.lookups(step.node))
     return Planned(
         step.node,
         step.mode,

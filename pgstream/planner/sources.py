@@ -16,7 +16,7 @@ from pgstream.planner import plan
 from pgstream.properties import Given, Options
 from pgstream.stores.shared import STATE_TTL as STATE_TTL
 from pgstream.stores.shared import duration
-from pgstream.stores.spec import Can, Kind, Option, OptionTable
+from pgstream.stores.spec import Can, Full, Kind, Option, OptionTable
 
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
@@ -38,8 +38,17 @@ def find(name: QName, snapshot: Snapshot, database: str, schema: str) -> Relatio
     if relation is None:
         raise UndefinedRelation(name=str(name), at=name.at)
     if relation.kind not in ("stream", "changelog", "materialized_view"):
-        raise NotYet(what=f"a {relation.label} in a continuous query", at=name.at)
+        looks = "Its rows can be looked up: FROM stream [LEFT] JOIN table ON …; a changelog over it reads its changes."
+        hint = looks if is_looked_up(relation, snapshot) else None
+        raise NotYet(what=f"a {relation.label} in a continuous query", at=name.at, hint=hint)
     return relation
+
+
+def is_looked_up(relation: RelationRecord, snapshot: Snapshot) -> bool:
+    """Whether it is a table of a store that answers for the rows of a stream."""
+    if relation.kind != "table" or relation.store is None:
+        return False
+    return isinstance(stores.find(snapshot.store_of(relation).type).can.get(Can.LOOKUP), Full)
 
 
 def open_source(

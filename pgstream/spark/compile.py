@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from pgstream.engine.channel import Reader
-from pgstream.names import quote_spark
+from pgstream.engine.channel import Reader, StoreAccess
+from pgstream.names import quote_always, quote_spark
 from pgstream.planner.plan import (
     WINDOW_BOUNDS,
     Aggregate,
@@ -48,10 +48,12 @@ from pgstream.planner.plan import (
     walk,
 )
 from pgstream.spark import faults
+from pgstream.spark.jdbc import jdbc
 from pgstream.spark.operators import Operators
-from pgstream.spark.sources import follows
+from pgstream.spark.sources import face, follows
 from pgstream.spark.step import Refused, Step, attempt, named
 from pgstream.spark.times import bounds, just_after, near, plain_time, timed, windows
+from pgstream.stores.spec import AskedInSpark
 
 Read = Callable[[Source | ViewSource], DataFrame]
 
@@ -67,11 +69,17 @@ class Compiled:
 
 class Compiler:
     """``read`` gives a source's rows with their hidden columns (``sources.Sources``). ``readers``: of the databases
-    that are asked, none where only the analyzer is.
+    that are asked, ``stores``: those that may be; none where only the analyzer is.
     """
 
-    def __init__(self, spark: SparkSession, read: Read, readers: Mapping[str, Reader] = MappingProxyType({})) -> None:
-        self.spark, self.read, self.readers = spark, read, readers
+    def __init__(
+        self,
+        spark: SparkSession,
+        read: Read,
+        readers: Mapping[str, Reader] = MappingProxyType({}),
+        stores: Mapping[str, StoreAccess] = MappingProxyType({}),
+    ) -> None:
+        self.spark, self.read, self.readers, self.stores = spark, read, readers, stores
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
         self.late = self.kernel.counter(spark.range(0)._jdf, "late rows")
@@ -115,7 +123,7 @@ class Compiler:
             case Unnest():
                 return self.unnest(node)
             case Lookup():
-                return self.operators.lookup(node, self.node(node.input), self.readers.get(node.database))
+                return self.operators.lookup(node, self.node(node.input), self.asked(node))
             case IntervalJoin():
                 return self.join(node)
             case Union():
@@ -124,6 +132,17 @@ class Compiler:
                 return several([self.whole(n) for n in node.inputs])
             case _:
                 return self.operator(node)
+
+    def asked(self, node: Lookup) -> dict[str, Any] | None:
+        """How the kernel reaches who answers a lookup; None where nobody is asked."""
+        if node.store:
+            access = self.stores.get(node.store)
+            return None if access is None else {"store": node.store} | cast(AskedInSpark, face(access.type)).ask(access)
+        reader = self.readers.get(node.database)
+        if reader is None:
+            return None
+        own = {"role": quote_always(reader.role), "schema": quote_always(node.schema or "pg_catalog")}
+        return jdbc(reader.url) | own
 
     def operator(
         self, node: Normalize | ChangeAggregate | Rank | Over | Recognize | ChangelogJoin | TemporalJoin

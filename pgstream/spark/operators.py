@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from pgstream import types
-from pgstream.engine.channel import Reader
 from pgstream.names import FullName, quote_always, quote_spark, quote_text
 from pgstream.planner.plan import (
     Call,
@@ -32,7 +31,6 @@ from pgstream.planner.plan import (
     TemporalJoin,
     Window,
 )
-from pgstream.spark.jdbc import jdbc
 from pgstream.spark.step import HIDDEN, KEYS, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
 
@@ -201,18 +199,18 @@ class Operators:
         df = DataFrame(made, self.spark)
         return Step(timed(df.select(*_columns(columns), "__time")), stateful=True)
 
-    def lookup(self, node: Lookup, step: Step, reader: Reader | None) -> Step:
-        """Without ``reader`` there is nobody to ask, which is enough for the analyzer."""
+    def lookup(self, node: Lookup, step: Step, asked: dict[str, Any] | None) -> Step:
+        """``asked``: the connection. Without it there is nobody to ask, which is enough for the analyzer."""
         kinds = [(c.name, types.parse(c.type)) for c in node.columns]
         prefix = f"{node.right_alias}." if node.right_alias else ""
         sql, given = _question(node)
         names = [f"__key_{i}" for i in range(len(given))]
         df = self.keyed(step, given, names, node.left_alias)
-        if reader is None:
+        if asked is None:
             nulls = [fn.expr(f"cast(null as {t.spark})").alias(prefix + n) for n, t in kinds]
             return step.over(df.select("*", *nulls).drop(*names))
-        told = jdbc(reader.url) | {
-            "role": quote_always(reader.role), "schema": quote_always(node.schema or "pg_catalog"), "key": names,
+        told = asked | {
+            "key": names,
             "arguments": [types.TABLE[types.parse(a.type).name].pg for a in node.arguments],
             "sql": sql, "how": node.how,
             "types": [t.pg for _, t in kinds],

@@ -89,7 +89,7 @@ class RunningQuery:
 
     def _stream(self, session: SparkSession, fail_after: Mapping[str, Any] | None) -> None:
         reader = self.sources(session)
-        compiler = Compiler(session, reader.read, self.start.readers)
+        compiler = Compiler(session, reader.read, self.start.readers, self.start.stores)
         compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:

@@ -20,8 +20,8 @@ class CreateTable(CreateStream):
     ( column_name data_type [NOT NULL] [, ...] [, PRIMARY KEY ( column_name [, ...] )] )
     WITH ( 'parameter' = value [, ...] );
 
-    Declare a relation over a table in a store that is not a stream's, to be written by INSERT INTO … SELECT. Refused in
-    stores that hold no tables.
+    Declare a relation over a table in a store that is not a stream's, to be written by INSERT INTO … SELECT, and looked
+    up beside streams: FROM stream [LEFT] JOIN table ON …. Refused in stores that hold no tables.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "TABLE")

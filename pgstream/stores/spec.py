@@ -211,6 +211,7 @@ class Can(Enum):
     DELETES = "changes that delete"
     BAD_RECORDS = "keeping bad records"
     METADATA = "ROWMETADATA()"
+    LOOKUP = "looking rows up beside a stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,6 +496,20 @@ class KeepingInSpark(Protocol):
 
     def bad_records(self, access: Any) -> dict[str, str]:
         """The settings of a producer of bad records."""
+
+
+class Asked(Protocol):
+    """What ``Admin`` has too where ``Can.LOOKUP`` is whole."""
+
+    async def answers(self, entity: str, query: str) -> None:
+        """Raise why the store would not answer a query over a table, in PostgreSQL's language. Nothing is run."""
+
+
+class AskedInSpark(Protocol):
+    """What ``SparkFace`` has too where ``Can.LOOKUP`` is whole."""
+
+    def ask(self, access: Any) -> dict[str, Any]:
+        """The connection that the kernel's ``Lookup`` makes: url, user, password and properties of the JDBC driver."""
 
 
 class LeavingInSpark(Protocol):

@@ -1,10 +1,11 @@
 package org.apache.spark.sql.pgstream
 
 import java.nio.ByteBuffer
-import java.sql.Connection
+import java.sql.{Connection, SQLException}
 import java.util.{HashMap => JMap}
 
 import scala.collection.mutable.ArrayBuffer
+import scala.util.Try
 
 import org.apache.spark.TaskContext
 import org.apache.spark.executor.InputMetrics
@@ -18,9 +19,11 @@ import Json.Node
 
 /**
  * What PostgreSQL is asked for many rows at once: `sql` of the arguments of each, which come as text and are of the
- * types `arguments`; the results as `types`. It is asked with the rights of `role`, and can change nothing.
+ * types `arguments`; the results as `types`. It can change nothing, and is asked with the rights of `role`, or where
+ * `store` is named with those of that store's user.
  */
-case class Question(target: ViewTarget, role: String, schema: String, sql: String, arguments: Seq[String], types: Seq[String]) {
+case class Question(target: ViewTarget, store: String, role: Option[String], schema: Option[String], sql: String,
+    arguments: Seq[String], types: Seq[String]) {
   private val results = types.indices.map(i => s"c${i + 1}").mkString(", ")
   private val read = types.zipWithIndex.map { case (t, i) => PgClock.read(s"q.c${i + 1}", t) }.mkString(", ")
   private val rows =
@@ -38,13 +41,19 @@ case class Question(target: ViewTarget, role: String, schema: String, sql: Strin
     val c = target.connect()
     try {
       val s = c.createStatement()
-      s.execute(s"SET ROLE $role; SET search_path = $schema; SET TimeZone = 'UTC'; SET default_transaction_read_only = on")
+      val own = role.map(r => s"SET ROLE $r; ").mkString + schema.map(p => s"SET search_path = $p; ").mkString
+      s.execute(s"${own}SET TimeZone = 'UTC'; SET default_transaction_read_only = on")
       s.close()
       c.setReadOnly(true)
       c.setAutoCommit(false)
     } catch { case e: Throwable => c.close(); throw e }
     c
   }
+
+  /** What goes wrong at a store is the store's: it is waited for, or names what it refused. */
+  def told[T](work: => T): T =
+    try work
+    catch { case e: SQLException if store.nonEmpty => throw TableFault.asked(e, store) }
 }
 
 /** Rows of a stream beside what PostgreSQL answers for each when it comes by; `left`: a row without an answer stays. */
@@ -56,10 +65,10 @@ class Lookup(question: Question, width: Int, right: StructType, left: Boolean) e
   def joined(rows: Iterator[Change]): Iterator[Change] =
     if (!rows.hasNext) Iterator.empty
     else {
-      val connection = question.connect()
+      val connection = question.told(question.connect())
       TaskContext.get().addTaskCompletionListener[Unit](_ => connection.close())
       rows.grouped(Run).flatMap { run =>
-        val found = read(connection, run)
+        val found = question.told(read(connection, run))
         run.iterator.flatMap { c =>
           val hits = found.get(Changes.wrap(c.key))
           if (hits != null) hits.iterator.map(r => c.copy(key = r))
@@ -73,9 +82,13 @@ class Lookup(question: Question, width: Int, right: StructType, left: Boolean) e
    * The answers by the arguments that they are for, in a transaction that is rolled back: a function in a view that is
    * read may change settings, the role in force among them, and what the next run is asked would be another thing.
    */
-  private def read(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] =
-    try answers(connection, run)
-    finally connection.rollback()
+  private def read(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] = {
+    val found =
+      try answers(connection, run)
+      catch { case e: Throwable => Try(connection.rollback()); throw e }
+    connection.rollback()
+    found
+  }
 
   private def answers(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] = {
     val out = new JMap[ByteBuffer, ArrayBuffer[Array[Byte]]]
@@ -105,8 +118,9 @@ object Lookup {
     val key = c.strings("key")
     val rows = StructType(Changes.visible(df).filterNot(f => key.contains(f.name)))
     val right = StructType.fromDDL(c.str("ddl"))
-    val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), "", "")
-    val question = Question(target, c.str("role"), c.str("schema"), c.str("sql"), c.strings("arguments"), c.strings("types"))
+    val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), "", "", more = c.entries("properties"))
+    val question = Question(target, c.opt("store").mkString, c.opt("role"), c.opt("schema"), c.str("sql"),
+      c.strings("arguments"), c.strings("types"))
     val lookup = new Lookup(question, key.length, right, c.str("how") == "left")
     val out = Changes.pack(df, key, rows.fieldNames.toSeq).mapPartitions(lookup.joined(_))(Changes.encoder)
     val named = StructType(right.fields.zip(c.strings("names")).map { case (f, n) => f.copy(name = n) })

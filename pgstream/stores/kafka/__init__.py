@@ -29,6 +29,7 @@ STORE = StoreType(
     can={
         **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA),
         Can.TABLE: Never("A topic is read and written as a stream or a changelog."),
+        Can.LOOKUP: Never("Keep a topic as a materialized view, and look rows up in that."),
     },
     admin="pgstream.stores.kafka.admin:KafkaAdmin",
     spark="pgstream.stores.kafka.spark:KafkaStreams",

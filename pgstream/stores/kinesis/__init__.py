@@ -26,6 +26,7 @@ STORE = StoreType(
     can={
         **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.SINK, Can.METADATA),
         Can.TABLE: Never("A data stream is read and written as a stream or a changelog."),
+        Can.LOOKUP: Never("Keep a data stream as a materialized view, and look rows up in that."),
         Can.DELETES: Never("A record of a data stream always has data, so none says that a key is gone."),
         Can.BAD_RECORDS: Later("Name a Kafka store in 'source.deserialization.error.log.store'."),
     },

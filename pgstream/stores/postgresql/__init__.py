@@ -37,7 +37,7 @@ STORE = StoreType(
     leaves=True,
     empties=True,
     can={
-        **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.TABLE, Can.SINK, Can.DELETES),
+        **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.TABLE, Can.SINK, Can.DELETES, Can.LOOKUP),
         Can.METADATA: Never("Where a change stands is in its column source."),
         Can.BAD_RECORDS: Later("Bad records are kept in topics; name one with source.deserialization.error.log.store."),
     },

@@ -164,6 +164,11 @@ class PostgresAdmin:
             else:
                 await c.execute(text, [record.value.decode() if record.value is not None else ""])
 
+    async def answers(self, entity: str, query: str) -> None:
+        """See ``stores.spec.Asked``: the query's plan is made, with the rights of the store's user."""
+        async with self._open(entity) as c:
+            await c.execute(query.encode())
+
     async def forget(self, left: Mapping[str, Any]) -> None:
         """Drop the slot and the publication that were made for a query (``TableSlot.scala`` wrote down which)."""
         async with self._open(left["table"]) as c:

@@ -5,6 +5,8 @@ Owns: ``translate``. Must not know: what was asked. Start reading at ``translate
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from pgstream.errors import (
@@ -14,9 +16,11 @@ from pgstream.errors import (
     InvalidOption,
     PgStreamError,
     StoreUnreachable,
+    UndefinedColumn,
     UndefinedEntity,
 )
 
+_COLUMN = re.compile(r'column (?:\w+\.)?"?(?P<name>.+?)"? does not exist')
 _HINTS = {
     "28P01": "Check 'postgres.username' and 'postgres.password'.",
     "28000": "Check 'postgres.username', 'tls.disabled', and the server's pg_hba.conf.",
@@ -35,6 +39,13 @@ def translate(e: psycopg.Error, store: str, entity: str) -> PgStreamError:
             return InsufficientPrivilege(kind="entity", name=entity, detail=f"{_sentence(told)}.")
         case "42P01" | "3F000":
             return UndefinedEntity(name=entity, store=store, detail=f"{_sentence(told)}.")
+        case "42703":
+            name = _COLUMN.fullmatch(told)
+            return UndefinedColumn(
+                name=name["name"] if name is not None else told,
+                detail=f'Entity "{entity}" of store "{store}" does not have it.',
+                hint="DESCRIBE ENTITY shows the columns that it has; declare the relation with these.",
+            )
         case "42P07":
             return DuplicateObject(kind="entity", name=entity)
         case "2BP01":

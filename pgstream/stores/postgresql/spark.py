@@ -52,14 +52,17 @@ class TableChanges:
     def write(self, sink: Any, access: Any) -> dict[str, Any]:
         """A table, by the ledger in its own database (``TableSink.scala``)."""
         path = split(sink.entity, database(access.options["uris"]))
-        settings = jdbc(access.options)
-        own = ("url", "user", "password")
         return {
             "type": "org.apache.spark.sql.pgstream.TableSink",
-            **{n: settings[n] for n in own},
+            **self.ask(access),
             "table": ".".join(map(quote_pg, path)),
-            "properties": {n: v for n, v in settings.items() if n not in own},
         }
+
+    def ask(self, access: Any) -> dict[str, Any]:
+        """See ``stores.spec.AskedInSpark``."""
+        settings = jdbc(access.options)
+        own = ("url", "user", "password")
+        return {n: settings[n] for n in own} | {"properties": {n: v for n, v in settings.items() if n not in own}}
 
     def forget(self, spark: SparkSession, source: Any, access: Any, checkpoint: str) -> None:
         """Drop the slot and the publication that were made for a query's source."""

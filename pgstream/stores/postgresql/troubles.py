@@ -16,8 +16,8 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
     """See ``stores.spec.TroubleOf``."""
     if not str(link["class"]).endswith(".TableFault"):
         return None
-    kind, code, text, hint = [*str(link["message"]).split("\n"), "", "", ""][:4]
+    kind, code, text, hint, named = [*str(link["message"]).split("\n"), "", "", "", ""][:5]
     if kind in ("store", "refused"):
-        e = StoreUnreachable(name=store, why=sentence(text), hint=hint or None)
+        e = StoreUnreachable(name=named or store, why=sentence(text), hint=hint or None)
         return Trouble(kind, e.sqlstate, e.text, e.detail, e.hint)
     return Trouble(kind, code, text, None, hint or None)

@@ -2,7 +2,8 @@
 
 ``plan want=view|stream|changelog|result``: the plan as a tree, then mode, kind, key and output columns.
 ``gives="a INTEGER, b VARCHAR; …"``: the columns that PostgreSQL says its queries have, in their order; ``rates`` is a
-relation of its own. ``expires``: its state has a time to live.
+relation of its own, ``users_now`` and ``documents`` are tables of store ``pg``. ``expires``: its state has a time
+to live.
 ``error want=…``: ``SQLSTATE at OFFSET "text from there": message``. ``json``: the plan's JSON.
 """
 
@@ -19,6 +20,7 @@ import pytest
 
 from pgstream import types
 from pgstream.catalog.records import ColumnRecord, DatabaseRecord, RelationRecord, Snapshot, StoreRecord
+from pgstream.engine.requests import stores_of
 from pgstream.errors import PgStreamError
 from pgstream.names import FullName
 from pgstream.planner.answers import Answers, Described, Named
@@ -60,6 +62,8 @@ _USERS = {"registertime": "BIGINT", "userid": "VARCHAR", "regionid": "VARCHAR", 
           "contactinfo": 'STRUCT<phone VARCHAR, city VARCHAR, "State" VARCHAR, geo STRUCT<lat DOUBLE>>'}  # fmt: skip
 _ALL = {"i": "INTEGER", "l": "BIGINT", "d": "DOUBLE", "s": "VARCHAR", "Case": "VARCHAR", "ts": "TIMESTAMP(3)",
         "f": "BOOLEAN", "m": "MAP<VARCHAR, INTEGER>", "arr": "ARRAY<BIGINT>"}  # fmt: skip
+_CITIES = {"userid": "VARCHAR(20)", "city": "VARCHAR", "n": "BIGINT", "price": "DECIMAL(10, 2)",
+           "since": "TIMESTAMP_LTZ(3)", "ok": "BOOLEAN"}  # fmt: skip
 RELATIONS = [
     _relation("pageviews", _PAGEVIEWS, timestamp="viewtime"),
     _relation("users", _USERS, starting__position="EARLIEST", key__format="JSON", key__type="STRUCT<userid VARCHAR>"),
@@ -70,12 +74,15 @@ RELATIONS = [
     _relation("loose", {"city": "VARCHAR", "n": "BIGINT"}, "materialized_view", mode="retract"),
     _relation("events", {"k": "VARCHAR", "at": "TIMESTAMP(3)"}, "materialized_view", mode="append", timestamp="at"),
     replace(_relation("shards", {"k": "VARCHAR"}), store="kinesis"),
+    replace(_relation("users_now", _CITIES, "table", ("userid",)), store="pg", entity="public.Users"),
+    replace(_relation("documents", {"id": "BIGINT", "doc": "STRUCT<a VARCHAR>"}, "table"), store="pg", entity="s.d"),
     replace(_relation("hidden", {"k": "VARCHAR"}, "materialized_view", mode="append"), row_security=True),
 ]
 SNAPSHOT = Snapshot(
     databases={"main": DatabaseRecord("main", "o")},
     stores={
-        n: StoreRecord(n, n, t, {}, "o") for n, t in {"kafka": "KAFKA", "other": "KAFKA", "kinesis": "KINESIS"}.items()
+        n: StoreRecord(n, n, t, {}, "o")
+        for n, t in {"kafka": "KAFKA", "other": "KAFKA", "kinesis": "KINESIS", "pg": "POSTGRESQL"}.items()
     },
     relations={(r.full.database, r.full.schema, r.full.name): r for r in RELATIONS},
 )
@@ -96,6 +103,8 @@ class Postgres(Answers):
         return RATES if question.full == RATES.full else None
 
     def described(self, question: Described) -> tuple[Column, ...]:
+        if question.store:
+            return ()  # it can answer
         if question not in self.queries:
             columns = (c.split(" ", 1) for c in self.gives.pop(0).strip().split(", "))
             self.queries[question] = tuple(Column(n, t) for n, t in columns)
@@ -185,6 +194,14 @@ def test_relations_and_stores_are_listed_once() -> None:
     planned = _plan(text, "view")
     assert [r.full.name for r in planned.sources] == ["pageviews"]
     assert planned.stores == ("kafka", "other")
+
+
+def test_a_table_that_is_looked_up_is_read_and_its_store_used() -> None:
+    """What is read is what the role needs SELECT on, and what DROP is refused for; the worker is given the store."""
+    planned = _plan("SELECT p.userid FROM users_now u RIGHT JOIN pageviews p ON u.userid = p.userid", "view")
+    assert [r.full.name for r in planned.sources] == ["pageviews", "users_now"]
+    assert planned.stores == ("kafka", "pg")
+    assert stores_of(Plan(planned.root, ResultSink())) == {"kafka", "pg"}
 
 
 def test_with_a_time_to_live_operators_are_those_that_forget() -> None:

@@ -90,5 +90,8 @@ def test_troubles_say_what_to_do() -> None:
     assert away.message == 'could not reach store "s": connection refused'
     assert lost is not None
     assert (lost.kind, lost.sqlstate, lost.message, lost.hint) == ("data", "55000", "the slot", "Begin anew.")
+    # Where rows are looked up, the store is named: a query may have several.
+    looked = told("store\n58000\nConnection refused\n\nother")
+    assert looked is not None and looked.message == 'could not reach store "other": connection refused'
     # What a view's database says is not this store's.
     assert stores.trouble("postgresql", {"class": "org.postgresql.util.PSQLException", "message": "x"}, "s", "") is None

@@ -5,9 +5,12 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import scala.collection.mutable.ArrayBuffer
 
-/** Why a table's changes cannot be read; `spark.faults` reads the parts of the message: kind, SQLSTATE, text, hint. */
-class TableFault(val kind: String, code: String, text: String, hint: String = "")
-    extends RuntimeException(Seq(kind, code, text, hint).mkString("\n"))
+/**
+ * Why a table cannot be read, or its changes; `spark.faults` reads the parts of the message: kind, SQLSTATE, text, hint, and
+ * the store, where the query may have others.
+ */
+class TableFault(val kind: String, val code: String, val text: String, val hint: String = "", store: String = "")
+    extends RuntimeException(Seq(kind, code, text, hint, store).mkString("\n"))
 
 object TableFault {
   /** What PostgreSQL or the way to it refused, without a cause: that of a view's database means other things. */
@@ -22,6 +25,12 @@ object TableFault {
       case c if c.startsWith("42") || c == "55000" => new TableFault("user", c, text)
       case _ => new TableFault("store", "58000", text)
     }
+  }
+
+  /** The same where rows of a table are looked up. */
+  def asked(e: java.sql.SQLException, store: String): TableFault = {
+    val f = of(e)
+    new TableFault(f.kind, f.code, f.text, if (f.code == "42501") "The store's user needs SELECT on the table." else f.hint, store)
   }
 }
 

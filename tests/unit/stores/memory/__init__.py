@@ -24,7 +24,7 @@ STORE = StoreType(
     can={
         **full(*ENTITIES),
         **dict.fromkeys((Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA), LATER),
-        Can.TABLE: Never("A memory has no tables."),
+        **dict.fromkeys((Can.TABLE, Can.LOOKUP), Never("A memory has no tables.")),
     },
     admin="tests.unit.stores.memory.admin:MemoryAdmin",
     spark="tests.unit.stores.memory.spark:MemoryStreams",
