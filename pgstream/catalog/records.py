@@ -236,9 +236,13 @@ class Snapshot:
 
     def store_of(self, relation: RelationRecord) -> StoreRecord:
         """The store that a relation lies in, seen or not."""
-        found = (self.stores if self.behind is None else self.behind).get(relation.store or "")
+        return self.store_behind(relation.store or "")
+
+    def store_behind(self, name: str) -> StoreRecord:
+        """A store that something which is seen lies in. Error: UndefinedStore."""
+        found = (self.stores if self.behind is None else self.behind).get(name)
         if found is None:
-            raise missing("store", relation.store or "")
+            raise missing("store", name)
         return found
 
     def first_role(self, user: str) -> str:

@@ -106,7 +106,7 @@ def _with_metadata(step: Step, snapshot: Snapshot) -> Step:
     def told(s: plan.Source | plan.ViewSource) -> plan.Source | plan.ViewSource:
         if not isinstance(s, plan.Source) or "metadata" not in s.wants:
             return s
-        return msgspec.structs.replace(s, metadata=store_types.find(snapshot.stores[s.store].type).metadata)
+        return msgspec.structs.replace(s, metadata=store_types.find(snapshot.store_behind(s.store).type).metadata)
 
     return replace(step, node=with_sources(step.node, told))
 

@@ -173,7 +173,7 @@ def _dated(ctx: Context, whole: Plan) -> Plan:
     def told(s: Source | ViewSource) -> Source | ViewSource:
         if not isinstance(s, Source) or s.starting_position != "latest":
             return s
-        if not stores.find(ctx.snapshot.stores[s.store].type).dated:
+        if not stores.find(ctx.snapshot.store_behind(s.store).type).dated:
             return s
         return msgspec.structs.replace(s, starting_position=f"timestamp:{int(time.time() * 1000)}")
 
