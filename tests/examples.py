@@ -44,6 +44,7 @@ EXAMPLES: dict[str, str] = {
     "CreateIndex": "CREATE INDEX nope ON pageviews (userid)",
     "CreateMaterializedViewAs": "CREATE MATERIALIZED VIEW nope WITH ('store' = nowhere) AS SELECT a FROM missing",
     "ReplaceMaterializedViewAs": "CREATE OR REPLACE MATERIALIZED VIEW nope AS SELECT a FROM missing",
+    "CheckMaterializedView": "CHECK MATERIALIZED VIEW nope LIMIT 3",
     "RepairMaterializedView": "REPAIR MATERIALIZED VIEW nope",
     "CreateMetricsIntegration": "CREATE METRICS INTEGRATION nope WITH ('type' = NAGIOS)",
     "CreateOrganization": "CREATE ORGANIZATION nope",

@@ -2,7 +2,7 @@
 
 Both are compared where they stand, in one statement each way, so that a view is brought to what it should be without a
 moment in which it is neither; its triggers see no row that stays as it is.
-Owns: that SQL. Must not know: why they differ. Start reading at ``bring``.
+Owns: that SQL. Must not know: why they differ. Start reading at ``bring``, and ``shown`` for who only looks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pgstream.catalog.postgres import Connection, run
 from pgstream.catalog.records import RelationRecord
 from pgstream.names import quote_always as q
+
+_FRACTIONS = ("double precision", "real")
 
 
 def _row(of: str, columns: Sequence[str]) -> str:
@@ -64,3 +66,46 @@ async def bring(conn: Connection, view: RelationRecord, table: str, wanted: str)
         f"INSERT INTO {table} AS t ({listed}) SELECT {listed} FROM {wanted}"
         f" ON CONFLICT ({key}) DO {change if rest else 'NOTHING'}",
     )
+
+
+def shown(view: RelationRecord, table: str, wanted: str) -> str:
+    """A query for how ``table`` differs from ``wanted``: columns ``kind`` (missing, unexpected or, of a view with a
+    key, different), ``key``, and what either has, as JSON objects.
+    """
+    names = [c.name for c in view.columns]
+    keyed = view.mode == "upsert"
+    key = [k for k in view.primary_key if keyed]
+
+    def json(of: str, columns: Sequence[str]) -> str:
+        listed = ", ".join(f"{of}.{q(c)}" for c in columns)
+        return f"(SELECT row_to_json(r) FROM (SELECT {listed}) r)::text" if columns else "NULL"
+
+    parts = [
+        too_many(view, table, wanted, f"'unexpected' AS kind, {json('t', key)} AS key, {json('t', names)}, NULL"),
+        too_many(view, wanted, table, f"'missing', {json('t', key)}, NULL, {json('t', names)}"),
+    ]
+    if keyed:
+        there = _same("t", "w", key) if key else "true"
+        parts.append(
+            f"SELECT 'different', {json('t', key)}, {json('t', names)}, {json('w', names)}"
+            f" FROM {table} t JOIN {wanted} w ON {there} WHERE {_differ(view)}"
+        )
+    return f"SELECT * FROM ({' UNION ALL '.join(parts)}) d (kind, key, has, computed)"
+
+
+def _differ(view: RelationRecord) -> str:
+    """Whether rows ``t`` and ``w`` of one key do. Fractions come out a little different when they are added up in
+    another order: nine digits count.
+    """
+    rest = [c for c in view.columns if c.name not in view.primary_key]
+    fractions = [c.name for c in rest if c.type.pg in _FRACTIONS]
+    exact = [c.name for c in rest if c.name not in fractions]
+    tests = [f"{_row('t', exact)} IS DISTINCT FROM {_row('w', exact)}"] if exact else []
+    return " OR ".join((*tests, *(f"NOT ({_close(c)})" for c in fractions))) or "false"
+
+
+def _close(column: str) -> str:
+    t, w = f"t.{q(column)}", f"w.{q(column)}"
+    size = f"greatest(abs({t}), abs({w}))"
+    near = f"abs({t}::numeric - {w}::numeric) <= 1e-9 * {size}::numeric"
+    return f"{t} IS NOT DISTINCT FROM {w} OR coalesce({size} < 'Infinity' AND {near}, false)"

@@ -18,6 +18,7 @@ from pgstream.catalog.privileges import Access
 from pgstream.catalog.records import RelationRecord, SchemaRecord
 from pgstream.catalog.upgrade import upgrade
 from pgstream.names import quote_always as q
+from pgstream.names import quote_literal
 
 log = structlog.get_logger(__name__)
 
@@ -106,4 +107,8 @@ async def _drop_left_over(
             await run(conn, f"DROP TABLE {STATE}.{q(staging)} CASCADE")
         if staging.startswith("r_") and staging[2:] not in alive:
             done.append(f"left-over table {staging} beside a view in {name} dropped")
-            await run(conn, f"DROP TABLE {STATE}.{q(staging)} CASCADE")
+            await run(
+                conn,
+                f"DROP TABLE {STATE}.{q(staging)} CASCADE",
+                f"DELETE FROM {STATE}.ledger WHERE replace(query::text, '-', '') = {quote_literal(staging[2:])}",
+            )

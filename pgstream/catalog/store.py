@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from pgstream.catalog import (
     authority,
     authors,
+    comparing,
     databases,
     expiry,
     models,
@@ -43,6 +44,7 @@ from pgstream.catalog import (
 from pgstream.catalog import open as opening
 from pgstream.catalog.authority import Authority
 from pgstream.catalog.changes import Reader
+from pgstream.catalog.comparing import Comparison
 from pgstream.catalog.crypto import Cipher, open_cipher
 from pgstream.catalog.delta import Delta, applied
 from pgstream.catalog.inventory import Inventory
@@ -465,6 +467,26 @@ class Catalog:
         """How far queries that write a view, or a table beside it, have read their sources."""
         async with self._administrator.connect(view.full.database) as conn:
             return await replacing.consumed(conn, queries)
+
+    @asynccontextmanager
+    async def comparison(self, view: RelationRecord) -> AsyncIterator[Comparison]:
+        """A comparison of a view with what another query makes of the same records. Nothing is left of it; that query
+        has ended by the end.
+        """
+        async with self._administrator.connect(view.full.database) as conn:
+            compared = Comparison(conn, view, str(uuid.uuid4()))
+            try:
+                yield compared
+            finally:
+                # On its own: the statement may be canceled once more, in the middle of it.
+                await asyncio.shield(asyncio.create_task(self._end_comparison(view, compared.query)))
+
+    async def _end_comparison(self, view: RelationRecord, query: str) -> None:
+        try:
+            async with self._administrator.connect(view.full.database) as conn:
+                await comparing.end(conn, query)
+        except PgStreamError as e:  # the next start drops it
+            log.warning("comparison not ended", view=str(view.full), query_id=query, error=e.text)
 
     async def replace_view(self, id: str, enough: Enough, within_s: float) -> bool:
         """Let a query keep its view from now on, once it is as far as the one that has kept it. False: it is not yet.

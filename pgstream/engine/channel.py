@@ -89,6 +89,8 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     ``notify``: by view, the channel of PostgreSQL that is told of each batch which changes it.
     ``beside``: the table that is written in the view's stead, until the query replaces the one that keeps the view.
     ``checkpoint`` is a folder or URL, None for interactive queries (a temporary one is used and removed).
+    ``limits``: by topic and partition the first offset that does not count any more; of partition -1 it is that of all
+    others.
     ``settings`` are Spark settings fixed at the query's creation, such as shuffle partitions.
     """
 
@@ -103,6 +105,7 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     readers: dict[str, Reader] = {}
     notify: dict[str, str] = {}
     beside: str = ""
+    limits: dict[str, dict[int, int]] = {}
 
     def __repr__(self) -> str:
         return f"Start(query={self.query!r}, attempt={self.attempt})"

@@ -36,6 +36,7 @@ from pgstream.engine.channel import (
     Rows,
     Running,
 )
+from pgstream.engine.computation import Computation
 from pgstream.engine.life import Queries
 from pgstream.engine.lock import Holder, PoolLock
 from pgstream.engine.pool import Pool, Prepare
@@ -78,7 +79,7 @@ class ComputePool:
         self._pool = Pool(name, config.data_dir, prepare, self, config.shutdown_grace_s)
         self._lock = PoolLock(catalog.control_url, name)
         self._queries = Queries(name, catalog, config.data_dir, self._pool.send, lambda: self._is_ready)
-        self._results: dict[str, ResultStream] = {}
+        self._results: dict[str, ResultStream | Computation] = {}
         self._asked: dict[int, asyncio.Future[Analyzed | Compiled]] = {}
         self._ids = itertools.count(1)
         self._waiting = 0
@@ -271,6 +272,22 @@ class ComputePool:
             place.leave()
 
         return ResultStream(query, begin, self._pool.send, forget)
+
+    def computation(self, query: str, plan: Plan, table: str, limits: requests.Limits, place: Place) -> Computation:
+        """A view's query once more, beside the view, for as long as the context that this is lasts."""
+
+        async def start(computation: Computation) -> None:
+            place.take()
+            await self._awake()
+            request = await requests.start_beside(self._catalog, query, plan, table, limits)
+            self._results[query] = computation
+            self._pool.send(request)
+
+        def forget(id: str) -> None:
+            self._results.pop(id, None)
+            place.leave()
+
+        return Computation(query, start, self._pool.send, forget)
 
     # What the worker says
 

@@ -21,6 +21,7 @@ from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import launch, requests
 from pgstream.engine.backlogs import Backlogs
+from pgstream.engine.computation import Computation
 from pgstream.engine.compute import Columns, ComputePool, PoolFacts
 from pgstream.engine.launch import Launch
 from pgstream.engine.readers import Readers
@@ -229,3 +230,11 @@ class Engine:
         row.
         """
         return self._usable(pool).open_result(plan, role, self._readers.place(user))
+
+    def computation(
+        self, query: str, plan: Plan, table: str, limits: requests.Limits, pool: str = DEFAULT, *, user: str = ""
+    ) -> Computation:
+        """A view's query once more under the id ``query``, into a table beside it, while the context that this is
+        lasts; one of the user's results. ``limits``: by topic and partition the first offset that does not count.
+        """
+        return self._usable(pool).computation(query, plan, table, limits, self._readers.place(user))

@@ -33,6 +33,9 @@ from pgstream.planner.plan import (
     view_sources,
 )
 
+Limits = dict[str, dict[int, int]]
+"""By topic and partition the first offset that does not count (``channel.Start``)."""
+
 
 def stores_of(plan: Plan) -> set[str]:
     """Every store that a plan reads or writes."""
@@ -148,3 +151,11 @@ async def start_result(catalog: Catalog, query: str, plan: Plan, role: str) -> S
     """A role's interactive SELECT: no checkpoint that outlives it."""
     readers = await _readers(catalog, plan, role)
     return Start(query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan), readers=readers)
+
+
+async def start_beside(catalog: Catalog, query: str, plan: Plan, table: str, limits: Limits) -> Start:
+    """A view's query once more, for a statement: into a table beside the view, of no record beyond ``limits``."""
+    return Start(
+        query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan),
+        databases=_databases(catalog, plan), beside=table, limits=limits,
+    )  # fmt: skip

@@ -66,7 +66,7 @@ class RunningQuery:
         self.alive = False
         self.waits = False
         self.failures = 0
-        self.limits: dict[str, dict[int, int]] = {}
+        self.limits: dict[str, dict[int, int]] = {topic: dict(at) for topic, at in start.limits.items()}
         jvm: Any = spark._jvm
         self.kernel = jvm.org.apache.spark.sql.pgstream.Kernel
 

@@ -44,7 +44,8 @@ class Sources:
     """Reads sources. Without ``stores`` the records are empty stand-ins, which is enough for the analyzer.
 
     ``query`` is the id of the query that reads, ``attempt`` which start of it this is.
-    ``limits`` maps topic → partition → the offset of a known bad record that ends what is read. A topic that a query
+    ``limits`` maps topic → partition (-1: all others) → the offset from which on nothing counts, be it that of a known
+    bad record. A topic that a query
     reads more than once is one source of Spark's, so that each batch ends at one place in it; ``apart``: it is not, in
     queries of older plans, whose checkpoints count every reading. ``databases``: libpq URLs of those whose views
     ``query`` reads. ``shared``: the places (``place``) of those whose records are fetched once for all their readings.

@@ -17,6 +17,7 @@ from pgstream.sql.sniff import head
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Session, Statement
+from pgstream.statements.checks import CheckMaterializedView
 from pgstream.statements.compute_pools import (
     CreateComputePool,
     DescribeComputePool,
@@ -166,6 +167,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     AlterUser,
     BeginApplication,
     CanI,
+    CheckMaterializedView,
     CloseCursor,
     CopyStream,
     CopyDescriptorSource,

@@ -1,4 +1,5 @@
-"""CREATE OR REPLACE MATERIALIZED VIEW: readers see the old view or the new one, whole, whatever dies meanwhile."""
+"""CREATE OR REPLACE, REPAIR and CHECK MATERIALIZED VIEW: readers see the old view or the new one, whole, whatever dies
+meanwhile."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from tests.server import Kafka, Server, within
 from tests.stream.test_kill import worker_of
@@ -189,6 +191,81 @@ def test_given_up(made: None, server: Server, kafka: Kafka, db: psycopg.Connecti
     assert keeper(db) == [was] and db.execute(READ).fetchone() == rule
 
 
+def test_checked(made: None, server: Server, kafka: Kafka, db: psycopg.Connection[Any]) -> None:
+    """A view that is right has no rows that differ, while records come and readers read; what somebody's hand has done
+    to its rows is told row by row. Nothing is left of a check, of one that was canceled neither.
+    """
+    within(90, lambda: len(keeper(db)) == 1 and facts(db, keeper(db)[0])["state"] == "running")
+    notices: list[str] = []
+    db.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
+    over = threading.Event()
+
+    def write() -> None:
+        for turn in range(2000):
+            if over.wait(0.1):
+                return
+            move(kafka, 6000 + turn * 20, 6020 + turn * 20)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        with Readers(server) as readers:
+            found = db.execute("CHECK MATERIALIZED VIEW rp_sums")
+            assert found.fetchall() == [] and found.statusmessage == "CHECK 0"
+        assert readers.wrong == [] and readers.reads > 0
+        assert [d.name for d in found.description or ()] == ["Difference", "Key", "View", "Computed"]
+        assert 'materialized view "main.public.rp_sums" is right: its 20 rows are what ' in notices[-1]
+        with server.connect() as other, superuser(server) as su:
+            gone: list[str | None] = []
+
+            def check() -> None:
+                try:
+                    other.execute("CHECK MATERIALIZED VIEW main.public.rp_sums LIMIT 5")
+                except psycopg.Error as e:
+                    gone.append(e.sqlstate)
+
+            checking = threading.Thread(target=check, daemon=True)
+            checking.start()
+            within(60, lambda: left_over(server) != [])
+            other.cancel_safe()
+            checking.join(60)
+            assert gone == ["57014"]
+            within(30, lambda: left_over(server) == [])
+            queries = su.execute("SELECT query::text FROM pg_pgstream.ledger WHERE sink = ''").fetchall()
+            assert queries == [], queries
+    finally:
+        over.set()
+        writer.join(30)
+    parts = {TopicPartition("rp", p): OffsetSpec.latest() for p in (0, 1)}
+    ends = {p.partition: found.result(30).offset for p, found in kafka.admin.list_offsets(parts).items()}
+    positions = ",".join(f"rp:{p}:{end - 1}" for p, end in ends.items())
+    db.execute("SELECT pgstream_wait_for('rp_sums', %s, '90 s')", [positions])
+    with superuser(server) as su:
+        right = su.execute("SELECT * FROM public.rp_sums WHERE k IN (1, 5) ORDER BY k").fetchall()
+        su.execute("DELETE FROM public.rp_sums WHERE k = 1")
+        su.execute("UPDATE public.rp_sums SET total = 77 WHERE k = 5")
+        su.execute("INSERT INTO public.rp_sums (k, total) VALUES (999, 1)")
+        rows = db.execute("CHECK MATERIALIZED VIEW rp_sums").fetchall()
+        told = [(kind, *(json.loads(text) if text else None for text in rest)) for kind, *rest in rows]
+        names = [c.name for c in su.execute("SELECT * FROM public.rp_sums LIMIT 0").description or ()]
+        (one, five), nothing = (dict(zip(names, row, strict=True)) for row in right), dict.fromkeys(names)
+        assert told == [
+            ("different", {"k": 5}, five | {"total": 77}, five),
+            ("missing", {"k": 1}, None, one),
+            ("unexpected", {"k": 999}, nothing | {"k": 999, "total": 1}, None),
+        ]
+        assert "differs in 3 rows: 1 missing, 1 unexpected, 1 different" in notices[-1]
+        few = db.execute("CHECK MATERIALIZED VIEW rp_sums LIMIT 1")
+        assert [kind for kind, *_ in few.fetchall()] == ["different"] and "differs in 3 rows" in notices[-1]
+        # Right again, by hand: what is not touched by a REPAIR is the next test's.
+        su.execute("DELETE FROM public.rp_sums WHERE k IN (5, 999)")
+        for row in right:
+            su.execute(f"INSERT INTO public.rp_sums VALUES ({', '.join(['%s'] * len(row))})".encode(), row)
+    assert db.execute("CHECK MATERIALIZED VIEW rp_sums").fetchall() == []
+    assert notices[-1].endswith(f"is right: its 20 rows are what {sum(ends.values())} records give")
+    assert left_over(server) == []
+
+
 def test_repaired(made: None, server: Server, kafka: Kafka, db: psycopg.Connection[Any]) -> None:
     """What somebody's hand has done to the rows is put right; what is right is not touched."""
     within(90, lambda: len(keeper(db)) == 1)
@@ -206,16 +283,18 @@ def test_repaired(made: None, server: Server, kafka: Kafka, db: psycopg.Connecti
     within(90, lambda: keeper(db) == [query])
     run(db, "CREATE STREAM rp_new (a BIGINT) WITH ('store' = rp, 'topic' = 'rp', 'value.format' = 'json');\n"
             "CREATE MATERIALIZED VIEW rp_late AS SELECT a FROM rp_new")  # fmt: skip
-    for what, code, at in (("rp_late", "55000", 26), ("rp_in", "42809", 26), ("nowhere", "42P01", 26)):
-        with pytest.raises(psycopg.Error) as e:
-            db.execute(f"REPAIR MATERIALIZED VIEW {what}".encode())
-        assert (e.value.sqlstate, e.value.diag.statement_position) == (code, str(at)), e.value
+    for what, code in (("rp_late", "55000"), ("rp_in", "42809"), ("nowhere", "42P01")):
+        for word, at in (("REPAIR", "26"), ("CHECK", "25")):
+            with pytest.raises(psycopg.Error) as e:
+                db.execute(f"{word} MATERIALIZED VIEW {what}".encode())
+            assert (e.value.sqlstate, e.value.diag.statement_position) == (code, at), e.value
     # The first records are gone: what was made of them cannot be made again.
     for deleted in kafka.admin.delete_records([TopicPartition("rp", 0, 10)]).values():
         deleted.result(30)
-    with pytest.raises(psycopg.Error) as e:
-        db.execute("REPAIR MATERIALIZED VIEW rp_sums")
-    assert e.value.sqlstate == "55000" and "begins with record 10 now" in str(e.value)
+    for what in ("REPAIR", "CHECK"):
+        with pytest.raises(psycopg.Error) as e:
+            db.execute(f"{what} MATERIALIZED VIEW rp_sums".encode())
+        assert e.value.sqlstate == "55000" and "begins with record 10 now" in str(e.value)
 
 
 @pytest.mark.timeout(600)

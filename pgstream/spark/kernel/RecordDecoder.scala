@@ -19,8 +19,8 @@ class BadRecordException(val topic: String, val partition: Int, val offset: Long
  * Bytes of a record to a row: the declared columns, then `__time` and, for a changelog, `__delete`.
  *
  * `config` is made by `compile.decoder`. What is not as declared is refused (`on_bad_record` terminate), or dropped and
- * counted (ignore, log). `limits` (partition → offset) cuts off everything from a known bad record on, so that what
- * came before it can still be written.
+ * counted (ignore, log). `limits` (partition → offset, -1: all others) cuts off everything from there on, so that what
+ * came before a known bad record can still be written, or a query be computed again up to a place.
  */
 class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   /** The fields of the record's metadata that say where it is, where its partition and offset tell nobody anything. */
@@ -47,7 +47,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   @transient private lazy val log = c.opt("log").map(new BadRecordLog(_))
 
   def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData, metadata: InternalRow): InternalRow = {
-    if (limits.nonEmpty && limits.get(partition).exists(offset >= _)) return null
+    if (limits.nonEmpty && limits.get(partition).orElse(limits.get(-1)).exists(offset >= _)) return null
     try {
       Bounds.begin()
       val values = Bounds.row(schema.length)

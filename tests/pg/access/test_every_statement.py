@@ -326,19 +326,21 @@ def test_each_of_several(house: House, ask: Ask, text: str, needs: list[tuple[st
 
 
 def test_a_view_is_replaced_by_its_owner_alone(house: House, ask: Ask) -> None:
-    """Who sees a view and may run queries does not make it another; who owns it does not without CREATE_QUERY."""
+    """Who sees a view and may run queries does not make it another, nor computes it anew; who owns it does not without
+    CREATE_QUERY.
+    """
     full, shown = make(house, "materialized_view", f"every_{next(NUMBERS)}")
     text, authority = f"CREATE OR REPLACE MATERIALIZED VIEW {shown} AS SELECT * FROM every_in", house.catalog.authority
-    repair = f"REPAIR MATERIALIZED VIEW {shown}"
+    repair, check = (f"{word} MATERIALIZED VIEW {shown}" for word in ("REPAIR", "CHECK"))
     rest = [Grant("exact", *n) for n in (QUERY, PLACE, SELECT)]
     house.run(authority.grant([*rest, Grant("exact", "select", "relation", full)]))
-    assert refused(ask, text) == refused(ask, repair) == "42501"
+    assert refused(ask, text) == refused(ask, repair) == refused(ask, check) == "42501"
     try:
         house.run(authority.give("relation", full, "exact"))
         assert refused(ask, text) == "58000"  # as far as the engine, which is none here
-        assert refused(ask, repair) == "55000"  # its query has no plan here
+        assert refused(ask, repair) == refused(ask, check) == "55000"  # its query has no plan here
         house.run(authority.revoke(rest[:1]))
-        assert refused(ask, text) == refused(ask, repair) == "42501"
+        assert refused(ask, text) == refused(ask, repair) == refused(ask, check) == "42501"
     finally:
         house.run(authority.revoke(rest))
 
@@ -403,7 +405,8 @@ def test_every_statement_is_here_or_needs_nothing() -> None:
         "AcceptInvitation", "RejectInvitation", "CreateOrganization", "BeginApplication", "CloseCursor",
         "FetchCursor", "MoveCursor",
         "DeclareCursor", "CopyStream", "CreateTable", "DropView", "UseRole", "DescribeColumns", "DescribeStatement",
-        "CreateVirtualChangelog", "CreateVirtualStream", "DescribeSandbox", "RepairMaterializedView", "StopSandbox",
+        "CreateVirtualChangelog", "CreateVirtualStream", "DescribeSandbox", "CheckMaterializedView",
+        "RepairMaterializedView", "StopSandbox",
     }  # fmt: skip
     texts = [
         str(value)

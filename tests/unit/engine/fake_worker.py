@@ -62,9 +62,8 @@ def read() -> Request:
 
 def note(request: Request) -> None:
     fields = {"type": type(request).__name__}
-    fields |= {
-        k: getattr(request, k) for k in ("query", "attempt", "rows", "databases", "forget") if hasattr(request, k)
-    }
+    told = ("query", "attempt", "rows", "databases", "forget", "beside", "limits", "checkpoint")
+    fields |= {k: getattr(request, k) for k in told if hasattr(request, k)}
     if isinstance(request, Start):
         fields["stores"] = {k: v.options for k, v in request.stores.items()}
     with open(os.environ["FAKE_TRACE"], "a") as file:
@@ -89,6 +88,12 @@ def start(request: Start) -> None:
         os._exit(1)
     send(Running(request.query, request.attempt))
     if "slow" in settings:
+        return
+    alias = sources(load(request.plan).root)[0].alias
+    if request.beside and alias == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if request.beside and alias == "fails":
+        send(Ended(request.query, 1, Fault("data", "22000", "record 4 is rotten")))
         return
     send(Alive(request.query, request.attempt))
     if not isinstance(load(request.plan).sink, ResultSink):

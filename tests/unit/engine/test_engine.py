@@ -12,13 +12,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pgstream.engine import channel, compute, leftover, life, pool, results, suspects
+from pgstream.engine.computation import Computation
 from pgstream.engine.readers import Readers
 from pgstream.errors import EngineUnavailable, NotReady, RelayedError, TooManyStreams
 from pgstream.planner.plan import VERSION
-from tests.unit.engine.conftest import FAKE, Bench, result_plan, until
+from tests.unit.engine.conftest import FAKE, Bench, result_plan, source, until, view_plan
 
 
 def alive(pid: int) -> bool:
@@ -411,6 +413,59 @@ async def test_a_user_reads_so_many_at_once(bench: Bench) -> None:
     for rows in (unread, second, third, fourth, other):
         await rows.aclose()
     assert not bench.engine._readers._reading
+
+
+async def test_a_computation_lasts_as_long_as_its_context(bench: Bench) -> None:
+    await bench.engine.start()
+    bench.engine._readers = Readers(1)
+    limits = {"s": {0: 7, -1: 0}}
+
+    def computed(id: str, alias: str = "s") -> Computation:
+        plan = msgspec.structs.replace(view_plan(), root=source(alias))
+        return bench.engine.computation(id, plan, "pg_pgstream.r_q", limits, user="ann")
+
+    async with computed("q") as one:
+        one.check()
+        with pytest.raises(TooManyStreams):  # it counts as one of the user's results
+            async with computed("r"):
+                raise AssertionError
+        (start,) = await until(lambda: bench.heard("Start"))
+        assert (start["query"], start["beside"], start["checkpoint"]) == ("q", "pg_pgstream.r_q", None)
+        assert start["limits"] == {"s": {"0": 7, "-1": 0}}
+        assert start["databases"] == {"main": "postgresql://worker@h/main"}
+    # It has ended by now, at the worker, too.
+    assert bench.heard("Stop") == [{"type": "Stop", "query": "q", "forget": True}]
+    with pytest.raises(EngineUnavailable, match="ended by itself"):
+        one.check()
+    for alias, error, text in (("fails", RelayedError, "rotten"), ("dies", EngineUnavailable, "restarted")):
+        async with computed(alias, alias) as other:
+            await until(other._gone.is_set)
+            with pytest.raises(error, match=text):
+                other.check()
+    assert len(bench.heard("Stop")) == 1 and not bench.engine._readers._reading
+    assert not bench.engine.pool("default")._results
+
+
+async def test_a_computation_is_waited_for_though_its_statement_is_canceled_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.engine.start()
+    ended: list[channel.Ended] = []
+    arrived = Computation.ended
+    monkeypatch.setattr(Computation, "ended", lambda self, event: (ended.append(event), arrived(self, event)))
+
+    async def statement() -> None:
+        async with bench.engine.computation("q", view_plan(), "pg_pgstream.r_q", {}):
+            await asyncio.sleep(600)
+
+    task = asyncio.create_task(statement())
+    await until(lambda: bench.heard("Start"))
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: ended and not bench.engine.pool("default")._results)
 
 
 async def test_closing_wakes_the_reader(bench: Bench) -> None:

@@ -1,0 +1,74 @@
+"""Statements that compute a materialized view anew, from what it was made of: what both ask for first.
+
+Owns: when that can be done: the sources still hold all that the view was made of, and can be read again.
+Must not know: what is then done with it (``repairs``, ``checks``). Start reading at ``ViewAnew.found``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pgstream.catalog.records import QueryRecord, RelationRecord
+from pgstream.errors import NotReady, NotYet
+from pgstream.names import FullName, QName
+from pgstream.planner.plan import Plan, Source, load, sources, view_sources
+from pgstream.statements import access, continuous, places
+from pgstream.statements.access import Need
+from pgstream.statements.base import Context, Statement
+
+_ANEW = "CREATE OR REPLACE MATERIALIZED VIEW makes the view of what is there."
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAnew(Statement):
+    """A statement about the view ``name``, which runs its query once more. Its first word names it in errors."""
+
+    words: ClassVar[tuple[str, ...]] = ()
+
+    name: QName
+
+    def needs(self, ctx: Context) -> Iterable[Need]:
+        return access.owns("relation", self.name), Need("create_query"), access.runs(ctx.session)
+
+    async def found(self, ctx: Context) -> tuple[RelationRecord, QueryRecord, Plan]:
+        """The view, the query that keeps it, its plan; SELECT on what it reads. Errors: NotYet, NotReady."""
+        view = places.relation(ctx, self.name, "materialized_view")
+        query = await continuous.check_replaceable(ctx, view, self.name.at)
+        for name in query.sources:
+            await access.require(ctx, Need("select", "relation", QName(FullName.parse(name), self.name.at)))
+        try:
+            plan = load(query.plan)
+        except ValueError as e:
+            raise self.lost(f"the plan of its query cannot be read: {e}") from None
+        return view, query, plan
+
+    async def check_sources(self, ctx: Context, query: QueryRecord, plan: Plan) -> None:
+        """Whether the query would read again all that it has read. Errors: NotReady, NotYet."""
+        for read in view_sources(plan.root):
+            if read.mode == "append":
+                raise self.lost(f"it is made of the rows of {read.relation}, of which some may have been taken away")
+        begun = ctx.engine.beginnings(query.id)
+        for source in sources(plan.root):
+            if source.starting_position != "earliest":
+                raise self.lost(f"its query began to read {source.relation} at '{source.starting_position}'")
+            await self._check_topic(ctx, source, begun.get(source.entity, {}))
+
+    async def _check_topic(self, ctx: Context, source: Source, begun: dict[str, int]) -> None:
+        store = ctx.catalog.snapshot.stores[source.store]
+        if store.type != "kafka":
+            what = f"{self.words[0]} of a view over a store of type {store.type}"
+            raise NotYet(what=what, at=self.name.at, hint=_ANEW)
+        async with places.open_store(ctx, store, self.name.at) as admin:
+            for extent in await admin.extents(source.entity):
+                first = extent.first if isinstance(extent.first, int) else 0
+                if first > (start := begun.get(str(extent.partition), 0)):
+                    raise self.lost(
+                        f'partition {extent.partition} of topic "{source.entity}" begins with record {first} now,'
+                        f" its query began with {start}"
+                    )
+
+    def lost(self, why: str, hint: str = _ANEW) -> NotReady:
+        what = f'materialized view "{self.name}" cannot be computed anew: {why}'
+        return NotReady(what=what, at=self.name.at, hint=hint)
