@@ -86,6 +86,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cache_dir", "path", "", "Folder of jars and compiled operators; empty: the user's cache folder."),
     Setting("jars_dir", "path", "", "Folder that already holds the jars (air gap); nothing is downloaded then."),
     Setting("jars_mirror", "text", "", "URL of a Maven repository to use instead of Maven Central."),
+    Setting(
+        "checkpoint_dir",
+        "text",
+        "",
+        "Folder or URL (hdfs:, s3a:) of queries' places and state; empty: in the data folder. Several servers, and the "
+        "executors of a cluster, must all reach it.",
+    ),
     Setting("spark_master", "text", "local[*]", "Spark master of the default pool."),
     Setting("spark_memory_mb", "integer", 1024, "Heap of the default pool's Spark driver in megabytes."),
     Setting("spark_fast_start", "boolean", False, "Trade peak speed for start-up: for demo and test pools."),
@@ -146,6 +153,7 @@ class Config:
     cache_dir: Path | None = None
     jars_dir: Path | None = None
     jars_mirror: str = ""
+    checkpoint_dir: str = ""
     spark_master: str = "local[*]"
     spark_memory_mb: int = 1024
     spark_fast_start: bool = False
@@ -161,6 +169,13 @@ class Config:
     @property
     def metrics_host_port(self) -> tuple[str, int]:
         return _host_port("metrics_listen", self.metrics_listen)
+
+    @property
+    def checkpoints(self) -> str:
+        """Where queries keep their place and state: an absolute folder, or a URL."""
+        if "://" in self.checkpoint_dir:
+            return self.checkpoint_dir.rstrip("/")
+        return str((Path(self.checkpoint_dir) if self.checkpoint_dir else self.data_dir / "checkpoints").absolute())
 
     @property
     def cache(self) -> Path:

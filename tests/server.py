@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PASSWORD = "test-password-1"
-PASSED_ON = ("PGSTREAM_CACHE_DIR", "PGSTREAM_WORKERS")
+PASSED_ON = ("PGSTREAM_CACHE_DIR", "PGSTREAM_WORKERS", "PGSTREAM_SPARK_MASTER")
 """Settings of the tests' own environment: ``PGSTREAM_WORKERS=2`` runs any test against listener processes."""
 
 
@@ -52,12 +52,12 @@ def within(seconds: float, probe: Callable[[], Any], every: float = 0.1) -> Any:
 class Server:
     """A ``pgstream serve`` process. ``url`` is a psycopg connection string with the password."""
 
-    def __init__(self, data_dir: Path, **settings: str) -> None:
+    def __init__(self, data_dir: Path, *, environ: Mapping[str, str] | None = None, **settings: str) -> None:
         self.data_dir = data_dir
         self.log = data_dir.parent / f"{data_dir.name}.log"
         env = {k: v for k, v in os.environ.items() if not k.startswith("PGSTREAM_") or k in PASSED_ON}
         env |= {"PGSTREAM_ADMIN_PASSWORD": PASSWORD, "PGSTREAM_SPARK_FAST_START": "true", "PGSTREAM_LOG_LEVEL": "debug"}
-        env |= {f"PGSTREAM_{k.upper()}": v for k, v in settings.items()}
+        env |= {f"PGSTREAM_{k.upper()}": v for k, v in settings.items()} | dict(environ or {})
         command = [sys.executable, "-m", "pgstream", "serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -101,6 +101,20 @@ class Administrator:
             raise relayed(e) from None
 
 
+TURN = "pg_advisory{kind}_lock(hashtextextended('pgstream:change', 0))"
+"""Servers on one PostgreSQL take turns: to change the catalogue (in the control database, for a transaction), and to
+open it (in ``postgres``, for all of it, and in the control database while they heal)."""
+TURN_S = 60
+
+
+@asynccontextmanager
+async def turn(administrator: Administrator, database: str) -> AsyncIterator[None]:
+    """Alone among the servers. Errors: RelayedError (55P03) when another one takes too long."""
+    async with administrator.connect(database) as conn:
+        await run(conn, f"SET lock_timeout = '{TURN_S}s'", f"SELECT {TURN.format(kind='')}")
+        yield
+
+
 def scram(conn: Connection, user: str, password: str) -> str:
     """PostgreSQL's SCRAM-SHA-256 verifier of a password, computed on this side."""
     return conn.pgconn.encrypt_password(password.encode(), user.encode(), b"scram-sha-256").decode()

@@ -170,26 +170,28 @@ class Catalog:
         """
         cipher = open_cipher(config, data_dir)
         administrator = postgres.Administrator(postgres_url)
-        opened = await opening.open_control(administrator, postgres_url, cipher)
-        catalog = cls(opened, postgres_url, cipher)
-        try:
-            await opening.first_objects(opened.engine, organization)
-            await opening.first_database(opened.engine, administrator, config)
-            await catalog.refresh()
-            live = [q.id for q in await catalog.queries()]
-            catalog.repaired = await opening.heal(administrator, catalog.snapshot, live)
-            catalog.repaired += await catalog._finish_replacements()
-            for database, name in await opening.undecided_schemas(administrator, catalog.snapshot):
-                await catalog.settle_schema(database, name)
-            # Last, so that a start that fails half-way does not swallow the password that it generated.
-            if first_user:
-                catalog.generated_password = await opening.first_user(opened.engine, administrator, config)
-            await catalog.refresh()
-        except BaseException:
-            await catalog.close()
-            raise
-        catalog._watch = asyncio.create_task(watch(catalog.control_url, catalog._id, catalog.refresh))
-        return catalog
+        async with postgres.turn(administrator, "postgres"):
+            opened = await opening.open_control(administrator, postgres_url, cipher)
+            catalog = cls(opened, postgres_url, cipher)
+            try:
+                await opening.first_objects(opened.engine, organization)
+                await opening.first_database(opened.engine, administrator, config)
+                async with postgres.turn(administrator, databases.CONTROL):
+                    await catalog.refresh()
+                    live = [q.id for q in await catalog.queries()]
+                    catalog.repaired = await opening.heal(administrator, catalog.snapshot, live)
+                catalog.repaired += await catalog._finish_replacements()
+                for database, name in await opening.undecided_schemas(administrator, catalog.snapshot):
+                    await catalog.settle_schema(database, name)
+                # Last, so that a start that fails half-way does not swallow the password that it generated.
+                if first_user:
+                    catalog.generated_password = await opening.first_user(opened.engine, administrator, config)
+                await catalog.refresh()
+            except BaseException:
+                await catalog.close()
+                raise
+            catalog._watch = asyncio.create_task(watch(catalog.control_url, catalog._id, catalog.refresh))
+            return catalog
 
     async def close(self) -> None:
         if self._watch is not None:
@@ -215,6 +217,11 @@ class Catalog:
                 self.snapshot = after
                 await self.spread(delta)
 
+    async def notify(self, channel: str, words: str) -> None:
+        """Tell all servers on this PostgreSQL."""
+        async with self._reading() as session, session.begin():
+            await session.execute(text("SELECT pg_notify(:c, :t)"), {"c": channel, "t": words})
+
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[AsyncSession]:
         try:
@@ -229,6 +236,7 @@ class Catalog:
         async with self._changing:
             try:
                 async with AsyncExitStack() as after, self._reading() as session, session.begin():
+                    await session.execute(text(f"SELECT {postgres.TURN.format(kind='_xact')}"))
                     await authors.sign(session)
                     yield Change(session, after, self._administrator)
                     await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})

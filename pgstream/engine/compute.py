@@ -1,7 +1,8 @@
 """One compute pool as the server sees it: a worker that is awake or asleep, the queries in it, questions to it.
 
-Owns: the pool's lock, waking it when it is needed, and the dispatch of what its worker says. Continuous queries are
-``life``'s, interactive ones ``results``'.
+Owns: the pool's lock, waking it when it is needed, the dispatch of what its worker says, and having the steps of a
+query done by another server when that one has the pool (``forward``). Continuous queries are ``life``'s, interactive
+ones ``results``'.
 Must not know: other pools (``engine``), statements, clients, Spark. Start reading at ``ComputePool.wake``.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import base64
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,8 @@ from pgstream.planner.plan import Plan
 READY_S = 60.0
 ANALYZE_S = 30.0
 Columns = list[tuple[str, types.Type, bool]]
+Forwarded = Callable[[str, str, str, str], Awaitable[bool]]
+"""Have a step (pool, step, query, other pool) done by the server that has the pool; False: that is this one now."""
 log = structlog.get_logger(__name__)
 
 
@@ -73,12 +76,17 @@ class PoolFacts:
 class ComputePool:
     """A pool and its queries. It is asleep until ``wake``: no process, no lock."""
 
-    def __init__(self, name: str, config: Config, catalog: Catalog, prepare: Prepare) -> None:
+    def __init__(self, name: str, config: Config, catalog: Catalog, prepare: Prepare, ask: Forwarded) -> None:
         self.name = name
+        self._ask_holder = ask
         self._catalog = catalog
         self._pool = Pool(name, config.data_dir, prepare, self, config.shutdown_grace_s)
         self._lock = PoolLock(catalog.control_url, name)
-        self._queries = Queries(name, catalog, config.data_dir, self._pool.send, lambda: self._is_ready)
+        self._has = False  # its lock, and what the last holder left is settled
+        self._queries = Queries(
+            name, catalog, config.checkpoints, self._pool.send, lambda: self._has and self._is_ready
+        )
+        self._wanted = asyncio.Event()  # a worker
         self._results: dict[str, ResultStream | Computation] = {}
         self._asked: dict[int, asyncio.Future[Analyzed | Compiled]] = {}
         self._ids = itertools.count(1)
@@ -86,8 +94,14 @@ class ComputePool:
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
-    def wake(self) -> None:
-        """Begin to run the pool, unless it runs; returns at once. Queries follow when its worker is ready."""
+    def wake(self, *, warm: bool = False) -> None:
+        """Begin to run the pool, unless it runs; returns at once. Queries follow when its worker is ready.
+
+        While another server has the pool, there is a worker here only if a client has asked for one, for its analyses
+        and interactive queries, or to be ``warm``.
+        """
+        if warm:
+            self._wanted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(self._ending))
 
@@ -95,7 +109,7 @@ class ComputePool:
         """Wait for the worker on behalf of a client. Error: EngineUnavailable, saying what keeps it."""
         self._waiting += 1
         try:
-            self.wake()
+            self.wake(warm=True)
             if self._ending is not None:
                 await asyncio.wait({self._ending})
             await self._pool.wait_ready(READY_S)
@@ -108,6 +122,7 @@ class ComputePool:
         Whoever wakes the pool meanwhile is served by its next worker.
         """
         self._disappoint(why)
+        self._wanted.clear()
         if self._task is None:
             self._queries.died(why)
             return
@@ -136,7 +151,8 @@ class ComputePool:
         """``running``, ``starting`` or ``stopped``: what this server knows of it."""
         if self._task is None:
             return "stopped"
-        return "running" if self._is_ready else "starting"
+        elsewhere = self._lock.holder is Holder.ELSEWHERE and not self._wanted.is_set()
+        return "running" if self._is_ready or elsewhere else "starting"
 
     @property
     def _is_ready(self) -> bool:
@@ -173,29 +189,50 @@ class ComputePool:
         if before is not None:
             await asyncio.wait({before})
         while True:
+            work, held = asyncio.create_task(self._work()), asyncio.create_task(self._hold())
             try:
-                async with self._lock.hold() as lost:
-                    await self._queries.adopt()
-                    await self._serve(lost)
-            except PgStreamError as e:
-                log.warning("pool could not be taken, trying again", error=e.text)
+                await asyncio.wait({work, held}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (work, held):  # the worker ends before the lock is given back
+                    task.cancel()
+                    await asyncio.wait({task})
+            for task in (work, held):
+                if not task.cancelled() and (e := task.exception()) is not None:
+                    log.error("pool stopped, trying again", pool=self.name, exc_info=e)
             self.worker_died("another server may run the pool")
             await asyncio.sleep(1)
 
-    async def _serve(self, lost: asyncio.Task[None]) -> None:
-        """Run the pool until its lock is lost, or until cancelled."""
-        work = [asyncio.create_task(self._pool.run()), asyncio.create_task(self._queries.progress.run())]
-        try:
-            await asyncio.wait([lost, *work], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in work:
-                task.cancel()
-            await asyncio.wait(work)
-        for task in work:
-            if not task.cancelled() and (e := task.exception()) is not None:
-                log.error("pool stopped", exc_info=e)
+    async def _work(self) -> None:
+        """Keep a worker running once there is something for it to do."""
+        await self._wanted.wait()
+        await self._pool.run()
+
+    async def _hold(self) -> None:
+        """Have the queries run here from when the pool's lock is to be had until it is lost, or until cancelled."""
+        async with self._lock.hold() as lost:
+            try:
+                await self._queries.adopt()
+            except PgStreamError as e:
+                log.warning("pool could not be taken, trying again", pool=self.name, error=e.text)
+                return
+            self._has = True
+            self._wanted.set()
+            if self._is_ready:  # it was warm
+                self._queries.reconcile()
+            progress = asyncio.create_task(self._queries.progress.run())
+            try:
+                await asyncio.wait([lost, progress], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._has = False
+                progress.cancel()
+                await asyncio.wait([progress])
 
     # Continuous queries
+
+    @property
+    def has(self) -> bool:
+        """Whether this server runs the pool's queries."""
+        return self._has
 
     async def launch(self, query_id: str, also: Collection[FullName] = ()) -> None:
         """Start a recorded query; returns when it runs, or while it waits (its message says for what).
@@ -204,25 +241,36 @@ class ComputePool:
         that an application has declared.
         """
         self.wake()
-        await self._queries.launch(query_id, also)
+        if not await self._elsewhere("launch", query_id):
+            await self._queries.launch(query_id, also)
 
     async def terminate(self, query_id: str) -> None:
         """End a query for good; ``terminate_requested`` while a long batch still runs."""
-        await self._queries.terminate(query_id)
+        if not await self._elsewhere("terminate", query_id):
+            await self._queries.terminate(query_id)
 
     async def restart(self, query_id: str) -> None:
         """Run a query again from its last state. Error: NotReady for a terminated one."""
         self.wake()
-        await self._queries.restart(query_id)
+        if not await self._elsewhere("restart", query_id):
+            await self._queries.restart(query_id)
 
     async def move(self, query_id: str, to: ComputePool) -> None:
         """Run a query from its last state in another pool; done in the end even when it takes long."""
-        await self._queries.move(query_id, to.name, to.take)
+        if not await self._elsewhere("move", query_id, to.name):
+            await self._queries.move(query_id, to.name, to.take)
 
     async def take(self, query_id: str) -> None:
         """Run a query that comes from another pool."""
         self.wake()
-        await self._queries.begin(query_id)
+        if not await self._elsewhere("begin", query_id):
+            await self._queries.begin(query_id)
+
+    async def _elsewhere(self, step: str, query_id: str, to: str = "") -> bool:
+        """Have another server do a step, if one has the pool. Errors: those of the step, EngineUnavailable."""
+        if self._has or not await self._lock.is_elsewhere():
+            return False
+        return await self._ask_holder(self.name, step, query_id, to)
 
     def progress(self, query_id: str) -> Mapping[str, object]:
         """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
@@ -315,7 +363,8 @@ class ComputePool:
             case Analyzed() | Compiled() | Failed():
                 self._answer(event)
             case Ready():
-                self._queries.reconcile()
+                if self._has:
+                    self._queries.reconcile()
 
     def _answer(self, event: Analyzed | Compiled | Failed) -> None:
         answer = self._asked.get(event.id)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
 
 import structlog
 
@@ -23,12 +24,13 @@ from pgstream.engine import launch, requests
 from pgstream.engine.backlogs import Backlogs
 from pgstream.engine.computation import Computation
 from pgstream.engine.compute import Columns, ComputePool, PoolFacts
+from pgstream.engine.forward import Ask, Forward
 from pgstream.engine.launch import Launch
 from pgstream.engine.readers import Readers
 from pgstream.engine.replacements import Replacements
 from pgstream.engine.results import ResultStream
 from pgstream.engine.retention import Retention
-from pgstream.errors import NotReady, PgStreamError
+from pgstream.errors import NotReady, NotSupported, PgStreamError
 from pgstream.names import FullName
 from pgstream.planner.plan import Plan
 
@@ -50,6 +52,8 @@ class Engine:
         self._pools: dict[str, ComputePool] = {}
         self._used_at: dict[str, float] = {}
         self._keeping: asyncio.Task[None] | None = None
+        self._forward = Forward(catalog, self._has, self._do)
+        self._hearing: asyncio.Task[None] | None = None
         self._readers = Readers(config.max_streams_per_user)
         self._retention = Retention(catalog)
         self._backlogs = Backlogs(catalog, config.view_log_mb)
@@ -59,12 +63,13 @@ class Engine:
     async def start(self, eager: bool = True) -> None:
         """Wake the default pool if ``eager``, and soon those that have queries; returns at once."""
         if eager and self._wants(DEFAULT):
-            self.pool(DEFAULT).wake()
+            self.pool(DEFAULT).wake(warm=True)
+        self._hearing = asyncio.create_task(self._forward.run())
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
         """End all workers, after their running batches. Queries stay intended as they are, for the next start."""
-        for task in (self._keeping, self._replacing):
+        for task in (self._keeping, self._hearing, self._replacing):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -82,8 +87,28 @@ class Engine:
                 record = self._record(name)
                 return await self._prepare(self._config, record.options if record is not None else {})
 
-            found = self._pools[name] = ComputePool(name, self._config, self._catalog, prepare)
+            found = self._pools[name] = ComputePool(name, self._config, self._catalog, prepare, self._forward.ask)
         return found
+
+    def _has(self, name: str) -> bool:
+        return name in self._pools and self._pools[name].has
+
+    async def _do(self, ask: Ask) -> None:
+        """A step that another server asks for, of a pool that this one has."""
+        pool = self.pool(ask.pool)
+        match ask.step:
+            case "launch":
+                await pool.launch(ask.query)
+            case "terminate":
+                await pool.terminate(ask.query)
+            case "restart":
+                await pool.restart(ask.query)
+            case "move":
+                await pool.move(ask.query, self.pool(ask.to))
+            case "begin":
+                await pool.take(ask.query)
+            case _:
+                raise NotSupported(what=f'step "{ask.step}", of a newer version, by this server')
 
     def _record(self, name: str) -> ObjectRecord | None:
         return self._catalog.snapshot.objects.get((DEFAULT_ORGANIZATION, "compute_pool", name))
@@ -208,7 +233,7 @@ class Engine:
     def beginnings(self, query_id: str) -> dict[str, dict[str, int]]:
         """Where a query began to read: topic, partition, offset; of those that its checkpoint here knows."""
         found: dict[str, dict[str, int]] = {}
-        for file in requests.checkpoint(self._config.data_dir, query_id).glob("sources/*/0"):
+        for file in (requests.on_disk(self._config.checkpoints, query_id) or Path()).glob("sources/*/0"):
             text = file.read_text(errors="replace")
             with contextlib.suppress(ValueError, AttributeError):
                 for topic, at in json.loads(text[text.index("{") :]).items():

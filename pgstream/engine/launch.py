@@ -55,7 +55,7 @@ async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
         "msk_jar": str(path("msk", config)),
         **sized(config, options),
         "cache_dir": str(config.cache.absolute()),
-        "checkpoints": str((config.data_dir / "checkpoints").absolute()),
+        "checkpoints": config.checkpoints,
         "fast_start": config.spark_fast_start,
         "trigger_ms": config.trigger_ms,
         "log_level": config.log_level,

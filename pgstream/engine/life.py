@@ -13,7 +13,6 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -70,11 +69,16 @@ class Queries:
     """All continuous queries of ``pool``. ``send`` reaches the worker; ``is_ready`` says whether there is one."""
 
     def __init__(
-        self, pool: str, catalog: Catalog, data_dir: Path, send: Callable[[Request], None], is_ready: Callable[[], bool]
+        self,
+        pool: str,
+        catalog: Catalog,
+        checkpoints: str,
+        send: Callable[[Request], None],
+        is_ready: Callable[[], bool],
     ) -> None:
         self._pool = pool
         self._catalog = catalog
-        self._data_dir = data_dir
+        self._checkpoints = checkpoints
         self._send = send
         self._is_ready = is_ready
         self._runs: dict[str, Run] = {}
@@ -241,7 +245,7 @@ class Queries:
                     await self._fail(run, Fault("user", "42501", f"permission denied: {missing}.", hint=REGAIN))
                     return
                 attempt = max(run.attempt, record.attempt) + 1
-                start = await requests.start(self._catalog, record, attempt, self._data_dir)
+                start = await requests.start(self._catalog, record, attempt, self._checkpoints)
                 said = {} if run.failures else {"message": ""}
                 await self._catalog.set_query(run.id, attempt=attempt, actual="starting", **said)
             except UndefinedQuery:
@@ -395,8 +399,9 @@ class Queries:
         self._suspects.forget(run.id)
         self._runs.pop(run.id, None)
         self.progress.forget(run.id)
-        await leave(self._catalog, requests.checkpoint(self._data_dir, run.id))
-        await asyncio.to_thread(shutil.rmtree, requests.checkpoint(self._data_dir, run.id), ignore_errors=True)
+        if (folder := requests.on_disk(self._checkpoints, run.id)) is not None:
+            await leave(self._catalog, folder)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def faults_of(e: PgStreamError) -> Fault:

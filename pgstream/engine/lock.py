@@ -14,7 +14,10 @@ from contextlib import asynccontextmanager
 import psycopg
 import structlog
 
+from pgstream.errors import EngineUnavailable
+
 POLL_S = 1.0
+_KEY = "hashtextextended(%s, 0)"
 log = structlog.get_logger(__name__)
 
 
@@ -49,6 +52,22 @@ class PoolLock:
             await asyncio.wait([watching])
             await conn.close()
 
+    @property
+    def is_here(self) -> bool:
+        return self.holder is Holder.HERE
+
+    async def is_elsewhere(self) -> bool:
+        """Whether another server has it at this moment. Errors: EngineUnavailable when that cannot be asked."""
+        if self.is_here:
+            return False
+        try:
+            async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=10) as conn:
+                # Given back at the end of the statement.
+                found = await conn.execute(f"SELECT pg_try_advisory_xact_lock_shared({_KEY})".encode(), [self._name])
+                return not self.is_here and await found.fetchone() != (True,)
+        except psycopg.Error as e:
+            raise EngineUnavailable(why=f"the catalogue could not be asked: {str(e).strip()}") from None
+
     async def _acquire(self) -> psycopg.AsyncConnection[object]:
         told = False
         while True:
@@ -70,8 +89,15 @@ class PoolLock:
                 log.warning("pool lock could not be asked for", pool=self._pool, error=str(e).strip())
             await asyncio.sleep(POLL_S)
 
+    @property
+    def _name(self) -> str:
+        return f"pool:{self._pool}"
+
     async def _try(self, conn: psycopg.AsyncConnection[object]) -> bool:
-        found = await conn.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", [f"pool:{self._pool}"])
+        # A machine that is gone gives its locks back when PostgreSQL finds that out, within these seconds.
+        for setting in ("tcp_keepalives_idle = 3", "tcp_keepalives_interval = 1", "tcp_keepalives_count = 3"):
+            await conn.execute(f"SET {setting}".encode())
+        found = await conn.execute(f"SELECT pg_try_advisory_lock({_KEY})".encode(), [self._name])
         row = await found.fetchone()
         return row == (True,)
 

@@ -83,9 +83,14 @@ async def _registry(catalog: Catalog, options: Mapping[str, str]) -> str:
     return ""
 
 
-def checkpoint(data_dir: Path, query: str) -> Path:
-    """The folder in which a query keeps its place and state."""
-    return (data_dir / "checkpoints" / query).absolute()
+def checkpoint(root: str, query: str) -> str:
+    """The folder, or URL, in which a query keeps its place and state. ``root``: that of all."""
+    return f"{root}/{query}"
+
+
+def on_disk(root: str, query: str) -> Path | None:
+    """The same as a folder; None: it is a URL, which only the worker reaches."""
+    return None if "://" in root else Path(root) / query
 
 
 def _databases(catalog: Catalog, plan: Plan) -> dict[str, str]:
@@ -101,7 +106,7 @@ async def _readers(catalog: Catalog, plan: Plan, role: str) -> dict[str, Reader]
     return {name: Reader(await catalog.reader_url(name, role), pg_role(role)) for name in names}
 
 
-async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: Path) -> Start:
+async def start(catalog: Catalog, record: QueryRecord, attempt: int, root: str) -> Start:
     """Errors: ValueError for a plan of a newer version, NotReady, UndefinedStore, and those of the catalogue."""
     plan = load(record.plan)
     await check_logs(catalog, record, plan)
@@ -111,7 +116,7 @@ async def start(catalog: Catalog, record: QueryRecord, attempt: int, data_dir: P
         plan=record.plan,
         stores=await _access(catalog, plan),
         databases=_databases(catalog, plan),
-        checkpoint=str(checkpoint(data_dir, record.id)),
+        checkpoint=checkpoint(root, record.id),
         settings=dict(record.settings),
         name=record.name,
         readers=await _readers(catalog, plan, record.owner),

@@ -17,9 +17,10 @@ import pytest
 
 from pgstream.catalog.records import QueryRecord, Snapshot, StoreRecord
 from pgstream.config import Config
-from pgstream.engine import compute, engine, life, pool
+from pgstream.engine import compute, engine, forward, life, pool
 from pgstream.engine.engine import Engine
 from pgstream.engine.launch import Launch
+from pgstream.engine.lock import Holder
 from pgstream.errors import UndefinedQuery
 from pgstream.planner.plan import Column, Plan, ResultSink, Source, ViewSink
 
@@ -102,11 +103,20 @@ class FakeCatalog:
         return f"postgresql://worker@h/{database}"
 
 
+async def alone(_: object) -> None:
+    """There is no other server to hear."""
+
+
 class FreeLock:
     """A pool lock that nobody else wants."""
 
     def __init__(self, url: str, pool: str) -> None:
         pass
+
+    holder = Holder.HERE
+
+    async def is_elsewhere(self) -> bool:
+        return False
 
     @contextlib.asynccontextmanager
     async def hold(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -174,6 +184,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(pool, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(life, "STOP_S", 0.3)
     monkeypatch.setattr(compute, "PoolLock", FreeLock)
+    monkeypatch.setattr(forward.Forward, "run", alone)
     monkeypatch.setattr(engine, "LOOK_S", 0.02)
     made = Bench(tmp_path)
     yield made
