@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from pgstream.catalog import (
@@ -102,6 +102,7 @@ async def open_control(administrator: postgres.Administrator, url: Callable[...,
 async def first_objects(engine: AsyncEngine, organization: ObjectRecord) -> None:
     """What no catalogue is without, and PostgreSQL's roles as the catalogue has them."""
     async with AsyncSession(engine) as session, session.begin():
+        await session.execute(text(postgres.TAKE_TURN))
         await inventory.first(session, organization)
         await authority.first(session)
         await postgres.sync_roles(session, await _roles(session), await authority.read(session))
@@ -126,6 +127,7 @@ async def first_user(engine: AsyncEngine, administrator: postgres.Administrator,
     async with administrator.connect("postgres") as conn:
         password = await postgres.ensure_first_user(conn, config.admin_user, config.admin_password)
     async with AsyncSession(engine) as session, session.begin():
+        await session.execute(text(postgres.TAKE_TURN))
         if before := await session.get(models.MetaRow, "inheriting_users"):
             await authority.users_before(session, await upgrade.users(administrator))
             await session.delete(before)

@@ -29,6 +29,10 @@ WORKER = "pgstream_worker"
 LOCK_WAIT_S = 10
 """How long a change waits for a lock of PostgreSQL's. Changes take turns: one that waited for the end of a client's
 transaction, which need not ever come, would stop them all."""
+ALIVE: dict[str, Any] = {
+    "connect_timeout": 10, "keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 3
+}  # fmt: skip
+"""How a connection that only hears is opened: that its other end is gone without a word is found out in seconds."""
 _LOCKED = "55P03"
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.
 # ``verifier``: PostgreSQL's, never of a superuser or of the worker. ``sure``: nothing that PostgreSQL looks at when a
@@ -101,17 +105,22 @@ class Administrator:
             raise relayed(e) from None
 
 
-TURN = "pg_advisory{kind}_lock(hashtextextended('pgstream:change', 0))"
+TURN_S = 600
+"""How long a server waits for its turn: a view that is replaced takes one for as long as its rows are compared."""
+_TURN = "hashtextextended('pgstream:change', 0)"
+TAKE_TURN = (
+    f"SELECT set_config('lock_timeout', '{TURN_S}s', true), pg_advisory_xact_lock({_TURN}),"
+    f" set_config('lock_timeout', '{LOCK_WAIT_S}s', true)"
+)
 """Servers on one PostgreSQL take turns: to change the catalogue (in the control database, for a transaction), and to
 open it (in ``postgres``, for all of it, and in the control database while they heal)."""
-TURN_S = 60
 
 
 @asynccontextmanager
 async def turn(administrator: Administrator, database: str) -> AsyncIterator[None]:
     """Alone among the servers. Errors: RelayedError (55P03) when another one takes too long."""
     async with administrator.connect(database) as conn:
-        await run(conn, f"SET lock_timeout = '{TURN_S}s'", f"SELECT {TURN.format(kind='')}")
+        await run(conn, f"SET lock_timeout = '{TURN_S}s'", f"SELECT pg_advisory_lock({_TURN})")
         yield
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import and_, delete, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream import types
@@ -23,6 +23,7 @@ from pgstream.errors import UndefinedQuery
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.I)
 INTENDED = frozenset({"running", "terminated"})
 ACTUAL = frozenset({"starting", "running", "errored", "terminate_requested", "terminated"})
+STRAY_S = 5
 KEPT_EVENTS = 100
 """Of a query: one that fails for ever must not fill the catalogue."""
 _MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress", "pool", "tags"})
@@ -133,6 +134,16 @@ async def busy_pools(session: AsyncSession) -> set[str]:
     """Pools of queries that are neither errored nor terminated."""
     found = select(models.QueryRow.pool).where(models.QueryRow.actual.not_in(("terminated", "errored"))).distinct()
     return set(await session.scalars(found))
+
+
+async def strays(session: AsyncSession) -> list[QueryRecord]:
+    """Those that are to run or to end, and whose state has been on the way there for some seconds."""
+    row = models.QueryRow
+    ending = and_(row.intended == "terminated", row.actual != "terminated")
+    starting = and_(row.intended == "running", row.actual == "starting")
+    since = func.now() - text(f"interval '{STRAY_S} seconds'")
+    wanted = select(row).where(or_(ending, starting), row.updated_at < since).order_by(row.created_at, row.id)
+    return [rows.query(r) for r in await session.scalars(wanted)]
 
 
 async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> QueryRecord:

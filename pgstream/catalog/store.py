@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import hmac
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,7 @@ from pgstream.catalog import (
     replacing,
     rows,
     stores,
+    system_copies,
     system_tables,
     undecided,
     view_logs,
@@ -67,12 +68,22 @@ from pgstream.catalog.system_copies import SystemCopies
 from pgstream.catalog.users import Users
 from pgstream.catalog.watch import CHANNEL, watch
 from pgstream.config import Config
-from pgstream.errors import BeingReplaced, DependentsExist, PgStreamError, ReadersRemain, RelayedError, UndefinedSchema
+from pgstream.errors import (
+    BeingReplaced,
+    DependentsExist,
+    PgStreamError,
+    ReadersRemain,
+    RelayedError,
+    UndefinedQuery,
+    UndefinedSchema,
+)
 from pgstream.names import FullName, view_log
 
 Url = Callable[..., str]
 REPLACES = "replace_materialized_view_as"
 """The kind of a query that was made to replace another."""
+_TAKE_TURN = text(postgres.TAKE_TURN)
+_COPY_TURN = text(system_copies.TURN)
 log = structlog.get_logger(__name__)
 
 
@@ -180,7 +191,7 @@ class Catalog:
                     await catalog.refresh()
                     live = [q.id for q in await catalog.queries()]
                     catalog.repaired = await opening.heal(administrator, catalog.snapshot, live)
-                catalog.repaired += await catalog._finish_replacements()
+                catalog.repaired += await catalog.finish_replacements(catalog.snapshot.databases)
                 for database, name in await opening.undecided_schemas(administrator, catalog.snapshot):
                     await catalog.settle_schema(database, name)
                 # Last, so that a start that fails half-way does not swallow the password that it generated.
@@ -204,18 +215,35 @@ class Catalog:
 
     async def refresh(self) -> None:
         """Take into the snapshot what has changed; one at a time, so that an older one never replaces a newer."""
-        async with self._refreshing:
+        async with self._refreshing, self._copying() as copying:
             async with self._reading() as session:
                 delta = await self._reader.read(session)
                 after = applied(self.snapshot, delta)
                 few = system_tables.few(delta) if self._system.holds(after.system_copies) else None
-                known = await queries.every(session) if delta and after.system_copies and few is None else []
+                copying = copying and bool(after.system_copies)
+                known = await queries.every(session) if delta and copying and few is None else []
             if delta:
-                if after.system_copies:
+                if copying:
                     wanted = system_tables.rows(after, known) if few is None else system_tables.relations(after, few)
                     await self._system.settle(sorted(after.system_copies), wanted, few)
                 self.snapshot = after
                 await self.spread(delta)
+
+    @asynccontextmanager
+    async def _copying(self) -> AsyncIterator[bool]:
+        """Alone among the servers that write the system tables; False: the turn does not come."""
+        async with self._reading() as session, session.begin():
+            try:
+                async with session.begin_nested():
+                    await session.execute(_COPY_TURN)
+            except sqlalchemy.exc.DBAPIError as e:
+                if getattr(e.orig, "sqlstate", None) != "55P03":
+                    raise
+                log.warning("system tables not written", error="another server writes them for long")
+                self._system.forget()
+                yield False
+            else:
+                yield True
 
     async def notify(self, channel: str, words: str) -> None:
         """Tell all servers on this PostgreSQL."""
@@ -236,7 +264,7 @@ class Catalog:
         async with self._changing:
             try:
                 async with AsyncExitStack() as after, self._reading() as session, session.begin():
-                    await session.execute(text(f"SELECT {postgres.TURN.format(kind='_xact')}"))
+                    await session.execute(_TAKE_TURN)
                     await authors.sign(session)
                     yield Change(session, after, self._administrator)
                     await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
@@ -464,7 +492,7 @@ class Catalog:
             return made
 
     async def replacements(self) -> list[tuple[RelationRecord, QueryRecord]]:
-        """The views that are being replaced, and the queries that are to keep them."""
+        """The views that are being replaced, and the queries that are to keep them, of any pool."""
         async with self._reading() as session:
             found = await queries.of_kind(session, REPLACES)
         views = self.snapshot.relations
@@ -546,21 +574,30 @@ class Catalog:
             if old.actual != "terminated":
                 await queries.change(session, before, {"intended": "terminated", "actual": "terminate_requested"})
 
-    async def _finish_replacements(self) -> list[str]:
-        """Write down exchanges that PostgreSQL has and a crash kept from the catalogue; what was done, in sentences."""
-        done = []
-        for database in self.snapshot.databases:
-            kept = {r.query: r for r in self.snapshot.relations.values()
-                    if r.query and r.kind == "materialized_view" and r.full.database == database}  # fmt: skip
-            async with self._administrator.connect(database) as conn:
-                found = await replacing.done(conn, kept)
-            for id, view in found.items():
-                async with self._change() as change:
+    async def finish_replacements(self, databases: Iterable[str] | None = None) -> list[str]:
+        """Write down exchanges that PostgreSQL has and a crash kept from the catalogue; what was done, in sentences.
+
+        One that another server is in the midst of is let end: what is found is looked at once more in a turn of ours.
+        """
+        done: list[str] = []
+        for database in list(self.snapshot.databases if databases is None else databases):
+            if not await self._unfinished(database):
+                continue
+            async with self._change() as change:
+                await self.refresh()
+                for id, view in (await self._unfinished(database)).items():
                     record = rows.query(await queries.find(change.session, id))
                     await self._keep(change.session, queries.succeeding(record, view), view.query)
-                done.append(f"{view.full} is kept by query {id}")
-                log.warning("repaired", what=done[-1])
+                    done.append(f"{view.full} is kept by query {id}")
+                    log.warning("repaired", what=done[-1])
         return done
+
+    async def _unfinished(self, database: str) -> dict[str, RelationRecord]:
+        """By the query that PostgreSQL says keeps a view, the views that another one keeps, so the snapshot."""
+        kept = {r.query: r for r in self.snapshot.relations.values()
+                if r.query and r.kind == "materialized_view" and r.full.database == database}  # fmt: skip
+        async with self._administrator.connect(database) as conn:
+            return await replacing.done(conn, kept)
 
     async def end_beside(self, id: str) -> None:
         """Drop what a query had that ends and does not keep a view: another does, or will."""
@@ -572,14 +609,16 @@ class Catalog:
 
     async def discard_query(self, id: str, also: Collection[FullName] = ()) -> None:
         """Forget a query that never ran, with the relations that were made for it: its statement failed. ``also``:
-        those of an application that it only declared.
+        those of an application that it only declared. The query itself may be gone already.
         """
+        logging: set[str] = set()
         async with self._change() as change:
-            row = await queries.find(change.session, id)
-            await self.end_beside(id)
-            logging = self._logging(rows.query(row))
-            await change.session.delete(row)
-            await change.session.flush()
+            with contextlib.suppress(UndefinedQuery):
+                row = await queries.find(change.session, id)
+                await self.end_beside(id)
+                logging = self._logging(rows.query(row))
+                await change.session.delete(row)
+                await change.session.flush()
             for made in [r for r in self.snapshot.relations.values() if r.query == id or r.full in also]:
                 record = await relations.drop(change.session, made.full)
                 await authority.forget(change.session, "relation", str(made.full))
@@ -633,6 +672,11 @@ class Catalog:
         async with self._reading() as session:
             return await queries.busy_pools(session)
 
+    async def strays(self) -> list[QueryRecord]:
+        """The queries that are to run or to end, and for some seconds have done neither."""
+        async with self._reading() as session:
+            return await queries.strays(session)
+
     async def set_query(self, id: str, **changes: Any) -> QueryRecord:
         """Change intended=, actual=, message=, attempt=, progress=, pool= or tags=."""
         async with self._reading() as session, session.begin():
@@ -654,7 +698,9 @@ class Catalog:
         if not self.snapshot.system_copies:
             return
         try:
-            async with self._refreshing:  # an older state never replaces a newer
+            async with self._refreshing, self._copying() as copying:  # an older state never replaces a newer
+                if not copying:
+                    return
                 async with self._reading() as session:
                     found = await queries.every(session, ids)
                 wanted = system_tables.of_queries(self.snapshot, found)

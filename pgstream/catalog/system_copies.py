@@ -27,8 +27,11 @@ _TABLE = f"{STATE}.system"
 _HELD = "(SELECT array_agg(rolname::text) FROM pg_roles WHERE pg_has_role(current_user, oid, 'USAGE'))"
 _PUT = f"""
 INSERT INTO {_TABLE} SELECT * FROM jsonb_to_recordset(%s::jsonb) AS r(of text, key text, roles text[], facts jsonb)
-ON CONFLICT (of, key) DO UPDATE SET roles = EXCLUDED.roles, facts = EXCLUDED.facts"""
+ON CONFLICT (of, key) DO UPDATE SET roles = EXCLUDED.roles, facts = EXCLUDED.facts
+WHERE (system.roles, system.facts) IS DISTINCT FROM (EXCLUDED.roles, EXCLUDED.facts)"""
 _DROP = f"DELETE FROM {_TABLE} USING jsonb_to_recordset(%s::jsonb) AS r(o text, k text) WHERE of = r.o AND key = r.k"
+TURN = "SELECT pg_advisory_xact_lock(hashtextextended('pgstream:system', 0))"
+"""In the control database."""
 log = structlog.get_logger(__name__)
 
 
@@ -80,7 +83,9 @@ async def _write(conn: Connection, rows: Rows, gone: Iterable[Key]) -> None:
 
 
 class SystemCopies:
-    """What each copy holds, as far as this server wrote it. Its caller lets one work after another."""
+    """What each copy holds, as far as this server wrote it. Its caller lets one work after another, also of other
+    servers' (``TURN``), and reads what is wanted after its turn has come.
+    """
 
     def __init__(self, administrator: Administrator) -> None:
         self._administrator = administrator
@@ -89,6 +94,10 @@ class SystemCopies:
     def holds(self, databases: Iterable[str]) -> bool:
         """Whether all of these were written whole by this server."""
         return self._known.keys() >= set(databases)
+
+    def forget(self) -> None:
+        """What they hold is not known: the next time all is written."""
+        self._known.clear()
 
     async def settle(self, databases: Iterable[str], wanted: Rows, about: Collection[Key] | None = None) -> None:
         """Bring the copies in these databases to ``wanted``; ``about``: nothing else has changed."""
@@ -107,14 +116,17 @@ class SystemCopies:
             if about is None:
                 await self._begin(database, wanted)
             return
-        changed = {key: row for key, row in wanted.items() if known.get(key) != row}
-        gone = [key for key in (known if about is None else about) if key in known and key not in wanted]
+        if about is None:
+            changed = {key: row for key, row in wanted.items() if known.get(key) != row}
+            gone = [key for key in known if key not in wanted]
+        else:  # whatever another server has made of these since
+            changed, gone = wanted, [key for key in about if key not in wanted]
         if changed or gone:
             async with self._administrator.connect(database) as conn, conn.transaction():
                 await _write(conn, changed, gone)
             known |= changed
             for key in gone:
-                del known[key]
+                known.pop(key, None)
 
     async def _begin(self, database: str, wanted: Rows) -> None:
         async with self._administrator.connect(database) as conn, conn.transaction():

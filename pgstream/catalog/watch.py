@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import psycopg
 import structlog
 
+from pgstream.catalog.postgres import ALIVE
 from pgstream.errors import PgStreamError
 
 CHANNEL = "pgstream_catalog"
@@ -21,7 +22,7 @@ async def watch(url: str, own: str, refresh: Callable[[], Awaitable[None]]) -> N
     """Call ``refresh`` for each change that is not ``own``, for ever; and once it listens, for those before that."""
     while True:
         try:
-            async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
+            async with await psycopg.AsyncConnection.connect(url, autocommit=True, **ALIVE) as conn:
                 await conn.execute(f"LISTEN {CHANNEL}".encode())
                 await refresh()
                 async for notice in conn.notifies():

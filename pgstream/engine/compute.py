@@ -12,13 +12,14 @@ import asyncio
 import base64
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from pgstream import types
+from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import faults, requests
@@ -49,10 +50,16 @@ from pgstream.planner.plan import Plan
 
 READY_S = 60.0
 ANALYZE_S = 30.0
+END_S = 20.0
+"""How long the end of a query that another server runs is waited for; it ends all the same."""
 Columns = list[tuple[str, types.Type, bool]]
-Forwarded = Callable[[str, str, str, str], Awaitable[bool]]
-"""Have a step (pool, step, query, other pool) done by the server that has the pool; False: that is this one now."""
 log = structlog.get_logger(__name__)
+
+
+class Forwarded(Protocol):
+    """Have a step of a query done by the server that has the pool. False: that is this one now."""
+
+    async def __call__(self, pool: str, step: str, query: str, to: str, within_s: float | None) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,9 @@ class ComputePool:
             for task in (work, held):
                 if not task.cancelled() and (e := task.exception()) is not None:
                     log.error("pool stopped, trying again", pool=self.name, exc_info=e)
-            self.worker_died("another server may run the pool")
+            # Queries' states are the next holder's to tell, which may have them running by now.
+            self._disappoint(why := "another server may run the pool")
+            self._queries.died(why, told=False)
             await asyncio.sleep(1)
 
     async def _work(self) -> None:
@@ -226,6 +235,8 @@ class ComputePool:
                 self._has = False
                 progress.cancel()
                 await asyncio.wait([progress])
+                if lost.done():
+                    self._queries.progress.clear()
 
     # Continuous queries
 
@@ -245,9 +256,18 @@ class ComputePool:
             await self._queries.launch(query_id, also)
 
     async def terminate(self, query_id: str) -> None:
-        """End a query for good; ``terminate_requested`` while a long batch still runs."""
-        if not await self._elsewhere("terminate", query_id):
+        """End a query for good; ``terminate_requested`` while a long batch still runs, or until the server that has
+        the pool hears of it.
+        """
+        if self._has or not await self._lock.is_elsewhere():
             await self._queries.terminate(query_id)
+            return
+        await self._catalog.set_query(query_id, intended="terminated", actual="terminate_requested", message="")
+        try:
+            if not await self._ask_holder(self.name, "terminate", query_id, "", END_S):
+                await self._queries.terminate(query_id)
+        except EngineUnavailable as e:
+            log.warning("query not ended yet", query_id=query_id, error=e.text)
 
     async def restart(self, query_id: str) -> None:
         """Run a query again from its last state. Error: NotReady for a terminated one."""
@@ -270,11 +290,16 @@ class ComputePool:
         """Have another server do a step, if one has the pool. Errors: those of the step, EngineUnavailable."""
         if self._has or not await self._lock.is_elsewhere():
             return False
-        return await self._ask_holder(self.name, step, query_id, to)
+        return await self._ask_holder(self.name, step, query_id, to, None)
 
     def progress(self, query_id: str) -> Mapping[str, object]:
-        """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
-        return self._queries.progress.latest.get(query_id, {})
+        """The newest progress, which the catalogue has a little later; empty when the query does not run here."""
+        return self._queries.progress.latest.get(query_id, {}) if self._lock.holder is not Holder.ELSEWHERE else {}
+
+    def mend(self, strays: Iterable[QueryRecord]) -> None:
+        """Begin and end what of these queries is this pool's, if this server runs it."""
+        if self._has and self._is_ready:
+            self._queries.mend(q for q in strays if q.pool == self.name)
 
     # Questions to Spark
 
@@ -345,10 +370,10 @@ class ComputePool:
                 if stream := self._results.get(event.query):
                     stream.arrived(event)
             case Progress():
-                if self._queries.owns(event.query):
+                if self._has and self._queries.owns(event.query):
                     self._queries.progress.add(event)
             case Idle():
-                if self._queries.owns(event.query):
+                if self._has and self._queries.owns(event.query):
                     self._queries.progress.idle(event)
             case Running():
                 self._queries.running(event)

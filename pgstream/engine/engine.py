@@ -57,7 +57,7 @@ class Engine:
         self._readers = Readers(config.max_streams_per_user)
         self._retention = Retention(catalog)
         self._backlogs = Backlogs(catalog, config.view_log_mb)
-        self._replacements = Replacements(catalog, self.progress, self._taken)
+        self._replacements = Replacements(catalog, self._has, self.progress, self._taken)
         self._replacing: asyncio.Task[None] | None = None
 
     async def start(self, eager: bool = True) -> None:
@@ -166,11 +166,21 @@ class Engine:
                         self.pool(name).wake()
                 for pool in list(self._pools.values()):
                     await self._settle(pool, pool.name in busy)
+                await self._mend()
                 await self._retention.look()
                 await self._backlogs.look()
                 if self._replacing is None or self._replacing.done():
                     self._replacing = asyncio.create_task(self._replacements.look())  # one may take its time
             await asyncio.sleep(LOOK_S)
+
+    async def _mend(self) -> None:
+        try:
+            strays = await self._catalog.strays()
+        except PgStreamError as e:
+            log.warning("queries could not be compared with what is intended, trying again", error=e.text)
+            return
+        for pool in self._pools.values():
+            pool.mend(strays)
 
     async def _settle(self, pool: ComputePool, busy: bool) -> None:
         now = asyncio.get_running_loop().time()

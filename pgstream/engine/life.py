@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ from pgstream.names import FullName
 LAUNCH_S = 10.0
 REGAIN = "Grant it again, then RESTART QUERY."
 STOP_S = 15.0
+MEND_S = 5.0
 log = structlog.get_logger(__name__)
 
 
@@ -115,7 +116,13 @@ class Queries:
     # Desired state
 
     async def adopt(self) -> None:
-        """This server has the pool now: what the last one left as running is not."""
+        """This server has the pool now: what the last one left as running is not, and what it was in the midst of is
+        ended.
+        """
+        try:
+            await self._catalog.finish_replacements()
+        except PgStreamError as e:  # ``Replacements`` asks again
+            log.warning("replacements could not be finished, trying again", error=e.text)
         for record in await self._live():
             if record.actual == "running":
                 await self._record(self._run(record.id), actual="starting", message="waiting: the worker is starting")
@@ -148,6 +155,21 @@ class Queries:
     async def _start_alone(self, run: Run) -> None:
         async with self._suspects.alone():
             await self._start(run)
+
+    def mend(self, strays: Iterable[QueryRecord]) -> None:
+        """Do what nobody has asked for, or asked in vain: a server that recorded a wish may have died before."""
+        now = asyncio.get_running_loop().time()
+        for record in strays:
+            run = self._run(record.id)
+            run.attempt = max(run.attempt, record.attempt)
+            if run.lock.locked() or run.stopping or run.id in self._suspects:
+                continue
+            if record.intended == "terminated":
+                log.warning("query ended that was left to end", query_id=run.id)
+                self._spawn(self._stop(run, forget=True, then=self._finish))
+            elif not run.at_worker and (run.retry is None or run.retry.when() < now - MEND_S):
+                log.warning("query started that was left to start", query_id=run.id)
+                self._spawn(self._start(run))
 
     async def launch(self, id: str, also: Collection[FullName] = ()) -> None:
         """Start a query that was recorded just now, and wait a while for it to run.
@@ -305,8 +327,10 @@ class Queries:
             self._spawn(self._failed(run, fault))
         run.stopping = False
 
-    def died(self, why: str, crashed: bool = False) -> None:
-        """The worker is gone, and every run with it. ``crashed``: it was not ended from outside."""
+    def died(self, why: str, crashed: bool = False, *, told: bool = True) -> None:
+        """The worker is gone, and every run with it. ``crashed``: it was not ended from outside. ``told``: the
+        catalogue shows it.
+        """
         culprit = None
         if crashed:
             culprit = self._suspects.crashed()
@@ -317,7 +341,8 @@ class Queries:
                 run.at_worker = run.stopping = False
                 run.running_since = None
                 run.gone.set()
-                self._spawn(self._keep_out(run) if run.id == culprit else self._lost(run, why))
+                if told:
+                    self._spawn(self._keep_out(run) if run.id == culprit else self._lost(run, why))
 
     async def _keep_out(self, run: Run) -> None:
         text = f"the worker crashed {CRASHES} times in a row in this query's first batch"

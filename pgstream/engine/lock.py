@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import structlog
 
+from pgstream.catalog.postgres import ALIVE
 from pgstream.errors import EngineUnavailable
 
 POLL_S = 1.0
@@ -61,7 +62,7 @@ class PoolLock:
         if self.is_here:
             return False
         try:
-            async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=10) as conn:
+            async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **ALIVE) as conn:
                 # Given back at the end of the statement.
                 found = await conn.execute(f"SELECT pg_try_advisory_xact_lock_shared({_KEY})".encode(), [self._name])
                 return not self.is_here and await found.fetchone() != (True,)
@@ -72,7 +73,7 @@ class PoolLock:
         told = False
         while True:
             try:
-                conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=10)
+                conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **ALIVE)
                 try:
                     if await self._try(conn):
                         return conn

@@ -55,6 +55,12 @@ class ProgressLog:
         self.latest.pop(query, None)
         self._unwritten.discard(query)
 
+    def clear(self) -> None:
+        """Forget all: another server knows more by now."""
+        self.fresh.clear()
+        self.latest.clear()
+        self._unwritten.clear()
+
     async def run(self) -> None:
         """Write what is new, for ever."""
         while True:

@@ -60,17 +60,19 @@ def _reached(here: int | str | None, there: int | str) -> bool:
 
 
 class Replacements:
-    """Of this server's catalogue. ``progress`` is what a query told last; ``taken`` is called with the new query and
-    the old one when they have changed places.
+    """Of the queries whose compute pool this server ``has``; the servers that have the others look after theirs.
+    ``progress`` is what a query told last; ``taken`` is called with the new query and the old one when they have
+    changed places.
     """
 
     def __init__(
         self,
         catalog: Catalog,
+        has: Callable[[str], bool],
         progress: Callable[[str], Mapping[str, Any]],
         taken: Callable[[str, str], Awaitable[None]],
     ) -> None:
-        self._catalog, self._progress, self._taken = catalog, progress, taken
+        self._catalog, self._has, self._progress, self._taken = catalog, has, progress, taken
         self._before: dict[str, dict[Place, int | str]] = {}
         self._ends: dict[str, dict[tuple[str, str], int]] = {}
         self._waits: dict[str, float] = {}
@@ -78,7 +80,7 @@ class Replacements:
     async def look(self) -> None:
         """Let those take over that are as far."""
         try:
-            found = await self._catalog.replacements()
+            found = [(view, query) for view, query in await self._catalog.replacements() if self._has(query.pool)]
         except PgStreamError as e:
             log.warning("replacements could not be looked at, trying again", error=e.text)
             return
@@ -86,12 +88,29 @@ class Replacements:
         for kept in (self._before, self._ends, self._waits):
             for gone in kept.keys() - ids:
                 del kept[gone]
+        if found:
+            found = await self._finish(found)
         for view, query in found:
             try:
-                if query.actual == "running" and await self._is_near(view, query):
+                if query.actual == "running" and await self._is_near(view, query) and self._has(query.pool):
                     await self._exchange(view, query)
             except PgStreamError as e:
                 await self._wait(view, query, e)
+
+    async def _finish(
+        self, found: list[tuple[RelationRecord, QueryRecord]]
+    ) -> list[tuple[RelationRecord, QueryRecord]]:
+        """Those that are still to take over, without those that a server has died over when they had."""
+        try:
+            await self._catalog.finish_replacements({view.full.database for view, _ in found})
+            views = self._catalog.snapshot.relations
+            done = [(v, q) for v, q in found if (now := views.get(v.full.key)) is not None and now.query == q.id]
+            for view, query in done:
+                await self._taken(query.id, view.query or "")
+        except PgStreamError as e:
+            log.warning("replacements could not be finished, trying again", error=e.text)
+            return []
+        return [pair for pair in found if pair not in done]
 
     async def _wait(self, view: RelationRecord, query: QueryRecord, e: PgStreamError) -> None:
         """Say what keeps a query from taking over; the next look tries again."""

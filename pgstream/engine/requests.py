@@ -6,6 +6,7 @@ moment, and nowhere else. Must not know: when a query runs. Start reading at ``s
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import pg_role
 from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import Descriptor, Reader, Start, StoreAccess
-from pgstream.errors import NotReady, UndefinedStore
+from pgstream.errors import EngineUnavailable, NotReady, UndefinedStore
 from pgstream.formats import protobuf, registry
 from pgstream.names import FullName, beside, view_log
 from pgstream.planner.plan import (
@@ -107,8 +108,17 @@ async def _readers(catalog: Catalog, plan: Plan, role: str) -> dict[str, Reader]
 
 
 async def start(catalog: Catalog, record: QueryRecord, attempt: int, root: str) -> Start:
-    """Errors: ValueError for a plan of a newer version, NotReady, UndefinedStore, and those of the catalogue."""
+    """Errors: ValueError for a plan of a newer version, NotReady, UndefinedStore, and those of the catalogue;
+    EngineUnavailable where another server kept the query's place.
+    """
     plan = load(record.plan)
+    folder = on_disk(root, record.id)
+    if folder is not None and "batch" in record.progress and not await asyncio.to_thread(folder.exists):
+        # From the first record on again, sinks would take for written already what was never written.
+        raise EngineUnavailable(
+            why=f"the query's checkpoint is not in {root}",
+            hint="Setting checkpoint_dir is to be a folder that every server on this PostgreSQL reaches.",
+        )
     await check_logs(catalog, record, plan)
     return Start(
         query=record.id,

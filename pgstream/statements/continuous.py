@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -189,9 +189,12 @@ async def launch(ctx: Context, query: str, undo: AsyncExitStack, also: Collectio
 
 async def _discard(ctx: Context, query: str, also: Collection[FullName]) -> None:
     # The engine discards a query whose launch failed by itself; here the statement was interrupted, or more went wrong.
-    with suppress(UndefinedQuery):
+    try:
         await ctx.engine.terminate(query)
-        await ctx.catalog.discard_query(query, also)
+    except UndefinedQuery:
+        if not also:  # which another server's engine has not heard of
+            return
+    await ctx.catalog.discard_query(query, also)
 
 
 def views_read(plan: Plan) -> set[FullName]:

@@ -79,7 +79,7 @@ def replacing(ctx: Context, query: QueryRecord) -> str:
     view = ctx.snapshot.relations.get(FullName.read(query.sinks[0]).key)
     if query.kind != REPLACES or view is None or view.query == query.id or query.intended != "running":
         return ""
-    sources = ctx.engine.progress(query.id).get("sources")
+    sources = (ctx.engine.progress(query.id) or query.progress).get("sources")
     behind = sum(int(s.get("lag", 0)) for s in sources.values()) if isinstance(sources, dict) else None
     how_far = "nothing read yet" if behind is None else f"{behind} records to read"
     return f"replaces the query that keeps {view.full}: {how_far}"

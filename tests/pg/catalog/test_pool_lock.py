@@ -46,3 +46,12 @@ async def test_lost_connection_is_noticed(catalog: Catalog, postgres) -> None:
             )
         async with asyncio.timeout(10):
             await lost
+
+
+async def test_who_has_it_is_known_elsewhere(catalog: Catalog) -> None:
+    here, there = (PoolLock(catalog.control_url, "default") for _ in range(2))
+    assert not await there.is_elsewhere()
+    async with here.hold():
+        assert await there.is_elsewhere() and not await here.is_elsewhere()
+        assert await there.is_elsewhere()  # asking takes nothing
+    assert not await there.is_elsewhere()

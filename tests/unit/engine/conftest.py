@@ -38,9 +38,17 @@ class FakeCatalog:
         self.records: dict[str, QueryRecord] = {}
         self.history: list[tuple[str, dict[str, Any]]] = []
         self.discarded: list[str] = []
+        self.old: set[str] = set()
 
     async def replacements(self) -> list[Any]:
         return []
+
+    async def finish_replacements(self) -> list[str]:
+        return []
+
+    async def strays(self) -> list[QueryRecord]:
+        """None is old enough, unless a test is."""
+        return [q for q in self.records.values() if q.id in self.old and q.actual not in ("running", "terminated")]
 
     async def end_beside(self, id: str) -> None:
         """No view of it has a replacement."""

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from pgstream.engine.channel import (
     Alive,
@@ -96,6 +97,8 @@ def start(request: Start) -> None:
         send(Ended(request.query, 1, Fault("data", "22000", "record 4 is rotten")))
         return
     send(Alive(request.query, request.attempt))
+    if request.checkpoint is not None:
+        Path(request.checkpoint).mkdir(parents=True, exist_ok=True)
     if not isinstance(load(request.plan).sink, ResultSink):
         send(Progress(request.query, 1, 10, 5, 1.5, 20, 3, 400, 0, None, {"main.public.s": {"lag": request.attempt}}))
 

@@ -221,7 +221,7 @@ async def test_terminate(bench: Bench) -> None:
     id = bench.catalog.add()
     await bench.engine.launch(id)
     place = bench.folder / "checkpoints" / id
-    place.mkdir(parents=True)
+    await until(place.exists)
     await bench.engine.terminate(id)
     record = bench.catalog.records[id]
     assert (record.intended, record.actual) == ("terminated", "terminated")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pgstream.engine import forward
 from pgstream.engine.forward import Ask, Forward
-from pgstream.errors import EngineUnavailable, PgStreamError, UndefinedQuery
+from pgstream.errors import EngineUnavailable, PgStreamError, RelayedError, UndefinedQuery
 
 
 class Wire:
@@ -20,10 +21,17 @@ class Wire:
     def __init__(self) -> None:
         self.servers: list[Forward] = []
         self.said: list[str] = []
+        self.lost: Callable[[str], bool] = lambda text: False
+        self.down = 0
 
     async def notify(self, channel: str, text: str) -> None:
-        assert channel == forward.CHANNEL and len(text) < 8000
+        assert channel == forward.CHANNEL and len(text.encode()) < 8000
+        if self.down:
+            self.down -= 1
+            raise RelayedError(code="57P03", text="the database system is starting up")
         self.said.append(text)
+        if self.lost(text):
+            return
         for server in self.servers:
             server._heard(text)
 
@@ -37,7 +45,7 @@ class Server:
     def __init__(self, wire: Wire, *has: str) -> None:
         self.has = set(has)
         self.did: list[Ask] = []
-        self.fault: PgStreamError | None = None
+        self.fault: Exception | None = None
         self.hold: asyncio.Event | None = None
         self.forward = Forward(wire, self.has.__contains__, self.do)
         wire.servers.append(self.forward)
@@ -68,12 +76,36 @@ async def test_the_one_that_has_the_pool_does_it_once(wire: Wire) -> None:
     assert not asking.did and not other.did
 
 
-async def test_its_fault_is_raised_with_all_that_it_says(wire: Wire) -> None:
+@pytest.mark.parametrize("letter", ["x", "ü", "\N{GRINNING FACE}", '"', "\x01"])
+async def test_its_fault_is_raised_with_all_that_fits(wire: Wire, letter: str) -> None:
     asking, holder = Server(wire), Server(wire, "p")
-    holder.fault = UndefinedQuery(name="x" * 3000, at=7, hint="h" * 3000)
-    with pytest.raises(PgStreamError, match='query "xxx') as e:
+    holder.fault = UndefinedQuery(name="q", at=7, hint=letter * 3000)
+    with pytest.raises(PgStreamError, match='query "q" does not exist') as e:
         await asking.forward.ask("p", "launch", "x")
-    assert (e.value.sqlstate, e.value.at, e.value.hint) == (UndefinedQuery.sqlstate, 7, "h" * forward.TEXT_BYTES)
+    assert (e.value.sqlstate, e.value.at) == (UndefinedQuery.sqlstate, 7)
+    assert e.value.hint is not None and len(e.value.hint) > 400 and not e.value.hint.strip(letter)
+
+
+async def test_a_bug_there_is_an_internal_error_here(wire: Wire, caplog: Any) -> None:
+    asking, holder = Server(wire), Server(wire, "p")
+    holder.fault = ZeroDivisionError("secret")
+    with pytest.raises(PgStreamError, match="internal error") as e:
+        await asking.forward.ask("p", "launch", "x")
+    assert e.value.sqlstate == "XX000" and "secret" not in repr(wire.said)
+
+
+async def test_an_answer_that_was_missed_comes_again(wire: Wire) -> None:
+    asking, holder = Server(wire), Server(wire, "p")
+    wire.lost = lambda text: '"answer"' in text and len(wire.said) < 4
+    assert await asking.forward.ask("p", "restart", "1") is True
+    assert len(holder.did) == 1 and sum('"answer"' in text for text in wire.said) > 1
+
+
+async def test_a_catalogue_that_is_away_for_a_while_is_asked_again(wire: Wire) -> None:
+    asking, holder = Server(wire), Server(wire, "p")
+    wire.down = 3
+    assert await asking.forward.ask("p", "restart", "1") is True
+    assert len(holder.did) == 1 and wire.down == 0
 
 
 async def test_whoever_takes_the_pool_over_is_asked_too(wire: Wire) -> None:
