@@ -9,6 +9,7 @@ Start reading at ``columns_of`` and ``schema_of``.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from pgstream.errors import NotSupported, TypeMismatch, UnusableSchema
 from pgstream.formats.columns import Field
 from pgstream.types import BOOLEAN, CLOCKS, Type
 
+_DEEPER = ("type", "items", "values", "fields")
+_MOST = 20_000
+"""Types that a schema is made of, those that are said by name counted each time."""
 _DECLARE = "Declare the columns that are wanted; others are passed over."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PLAIN = {
@@ -61,15 +65,65 @@ _WRITTEN: dict[str, Any] = {
 
 def parsed(text: str, refers: Sequence[str] = ()) -> Any:
     """A schema with the names that it refers to put in. UnusableSchema when it is none."""
+    schema, names = named(text, refers)
+    return _Expansion(names).of(schema, ())
+
+
+def named(text: str, refers: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
+    """A schema as the library wants it, and the named types in it and in those that it refers to, which come first.
+    UnusableSchema when it is none.
+    """
     names: dict[str, Any] = {}
     try:
         for other in refers:
-            fastavro.parse_schema(json.loads(other), names)
-        return fastavro.schema.expand_schema(fastavro.parse_schema(json.loads(text), names))
+            fastavro.parse_schema(_strict(json.loads(other)), names)
+        return fastavro.parse_schema(_strict(json.loads(text)), names), names
     except RecursionError:
         raise UnusableSchema(why="it is nested without end") from None
     except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as e:
         raise UnusableSchema(why=str(e) or type(e).__name__) from None
+
+
+def _strict(schema: Any) -> Any:
+    """Without what Avro's own library takes and fastavro does not: types in types, decimals that are none."""
+    if isinstance(schema, list):
+        return [_strict(s) for s in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(schema.get("type"), (dict, list)) and "name" not in schema:
+        return _strict(schema["type"])
+    out = {k: _strict(v) if k in _DEEPER else v for k, v in schema.items()}
+    if out.get("logicalType") == "decimal" and not _is_decimal(out):
+        del out["logicalType"]
+    return out
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    match schema.get("precision"), schema.get("scale", 0), schema.get("size", _MOST):
+        case int(precision), int(scale), int(size):
+            return precision >= 1 and 0 <= scale <= precision <= math.log10(2) * (8 * size - 1)
+    return False
+
+
+class _Expansion:
+    """Names replaced by what they are the names of, but inside themselves."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self.names, self.left = names, _MOST
+
+    def of(self, schema: Any, within: tuple[str, ...]) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise UnusableSchema(why=f"it has more than {_MOST} types in each other", hint=_DECLARE)
+        if isinstance(schema, list):
+            return [self.of(s, within) for s in schema]
+        if isinstance(schema, str):
+            return schema if schema in within or schema not in self.names else self.of(self.names[schema], within)
+        if "fields" in schema:
+            inside = (*within, schema["name"])
+            fields = [{**f, "type": self.of(f["type"], inside)} for f in schema["fields"]]
+            return {**schema, "fields": fields}
+        return {k: self.of(v, within) if k in ("items", "values") else v for k, v in schema.items()}
 
 
 def columns_of(schema: Any) -> tuple[Field, ...]:
@@ -77,6 +131,8 @@ def columns_of(schema: Any) -> tuple[Field, ...]:
     body = _body(schema)
     if not isinstance(body, Mapping) or body.get("type") != "record":
         raise UnusableSchema(why="it is not a record, so it has no columns", hint="Declare the one column that it is.")
+    if not body["fields"]:
+        raise UnusableSchema(why=f"record {body['name']} has no fields")
     return tuple(_fields(body))
 
 
@@ -120,6 +176,8 @@ def _type(schema: Any, path: str) -> Type:
     if isinstance(s, Mapping) and isinstance(s["type"], (Mapping, list)):
         return _type(s["type"], path)
     match word:
+        case "record" | "error" if not s["fields"]:
+            raise UnusableSchema(why=f'field "{path}" is of record {s["name"]}, which has no fields', hint=_DECLARE)
         case "record" | "error":
             return Type(
                 "STRUCT", fields=tuple((f["name"], _type(f["type"], f"{path}.{f['name']}")) for f in s["fields"])
@@ -179,9 +237,8 @@ def _named_once(schema: Any, seen: set[str]) -> Any:
             seen.add(name)
     if not isinstance(schema, Mapping):
         return schema
-    deeper = ("type", "items", "values", "fields")
     plain = {k: v for k, v in schema.items() if not k.startswith("__")}
-    return {k: _named_once(v, seen) if k in deeper else v for k, v in plain.items()}
+    return {k: _named_once(v, seen) if k in _DEEPER else v for k, v in plain.items()}
 
 
 def _same(schema: Any, type_: Type) -> bool:

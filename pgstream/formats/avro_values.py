@@ -22,7 +22,7 @@ from typing import Any
 
 import fastavro
 
-from pgstream.errors import UnusableSchema
+from pgstream.formats import avro
 from pgstream.formats.columns import Unfit
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -41,13 +41,7 @@ class Readable:
 
 def readable(text: str, refers: Sequence[str] = ()) -> Readable:
     """A schema after those that it refers to. UnusableSchema when it is none."""
-    names: dict[str, Any] = {}
-    try:
-        for other in refers:
-            fastavro.parse_schema(json.loads(other), names)
-        return Readable(fastavro.parse_schema(json.loads(text), names), names)
-    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as e:
-        raise UnusableSchema(why=str(e) or type(e).__name__) from None
+    return Readable(*avro.named(text, refers))
 
 
 def shown(data: bytes, schema: Readable) -> str:

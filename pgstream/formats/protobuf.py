@@ -9,7 +9,7 @@ Start reading at ``message`` and ``columns_of``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf import (
     any_pb2,
@@ -65,6 +65,8 @@ KNOWN: dict[str, bytes] = {
               struct_pb2, timestamp_pb2, wrappers_pb2)
 }  # fmt: skip
 """Files that a descriptor may import without carrying them, as the kernel has them."""
+_HIGHEST = (1 << 29) - 1
+"""The highest number that a field may have."""
 _DECLARE = "Declare the columns that are wanted; others are passed over."
 
 
@@ -203,6 +205,60 @@ def _precision(f: FieldDescriptor) -> tuple[int, int] | None:
                 return None
             return said if 1 <= said[0] <= 38 and 0 <= said[1] <= said[0] else None
     return None
+
+
+def missing(m: Descriptor, columns: Sequence[tuple[str, Type]]) -> dict[str, tuple[Descriptor, dict[str, Type]]]:
+    """The columns that have no field, by the messages of this file that would hold them, the deeper ones too."""
+    out: dict[str, tuple[Descriptor, dict[str, Type]]] = {}
+
+    def look(within: Descriptor, columns: Sequence[tuple[str, Type]]) -> None:
+        for name, type_ in columns:
+            f = within.fields_by_name.get(name)
+            struct = next((t for t in (type_, *type_.args) if t.name == "STRUCT"), None)
+            if f is None:
+                out.setdefault(within.full_name, (within, {}))[1][name] = type_
+            elif struct is not None and f.message_type is not None:
+                inner = message_of(f).fields_by_number[2].message_type if is_map(f) else f.message_type
+                if inner is not None and inner.file.name == m.file.name:
+                    look(inner, struct.fields)
+
+    look(m, columns)
+    return out
+
+
+def free(m: Descriptor, columns: Mapping[str, Type]) -> tuple[list[int], frozenset[str]]:
+    """A number for a field of each of these columns, behind all that the message has, and the names that it has.
+    TypeMismatch for a name that something else has, or that is reserved.
+    """
+    said = descriptor_pb2.DescriptorProto()
+    m.CopyToProto(said)
+    symbols = [v.name for e in said.enum_type for v in e.value]
+    parts = (said.field, said.nested_type, said.enum_type, said.oneof_decl)
+    taken = frozenset([*(x.name for part in parts for x in part), *symbols])
+    for name in columns:
+        if name in taken or name in said.reserved_name:
+            why = "is reserved" if name in said.reserved_name else "is something else"
+            raise TypeMismatch(
+                what=f'message {m.full_name} cannot get a field for column "{name}", which {why} there',
+                hint="Give the column another name with AS.",
+            )
+    closed = [(r.start, r.end) for r in said.reserved_range] + [(r.start, r.end) for r in said.extension_range]
+    closed = sorted([*closed, (19000, 20000)])
+    numbers: list[int] = []
+    number = max((f.number for f in said.field), default=0)
+    for _ in columns:
+        number += 1
+        for start, end in closed:
+            number = end if start <= number < end else number
+        numbers.append(number)
+    if numbers[-1] > _HIGHEST:
+        raise TypeMismatch(what=f"message {m.full_name} has no numbers left for more fields")
+    return numbers, taken
+
+
+def place(m: Descriptor) -> tuple[str, ...]:
+    """The names of a message and of those around it, from the outside in."""
+    return (*(place(m.containing_type) if m.containing_type is not None else ()), m.name)
 
 
 def check_writes(m: Descriptor, columns: Sequence[tuple[str, Type]], path: str = "") -> None:

@@ -1,16 +1,18 @@
-"""Columns as a message: the .proto text of a schema that a registry is given.
+"""Columns as a message: the .proto text of a schema that a registry is given, new or with fields added to one.
 
 Owns: which field a column becomes. Every field is ``optional``, so that NULL is told from the default.
 Must not know: registries; how such a text is read again (``protobuf``, after the kernel has compiled it).
-Source: protobuf.dev's "Language Guide (proto3)". Start reading at ``schema_of``.
+Source: protobuf.dev's "Language Guide (proto3)". Start reading at ``schema_of`` and ``widened``.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from pgstream.errors import NotSupported, TypeMismatch
+from pgstream.errors import NotSupported, TypeMismatch, UnusableSchema
 from pgstream.types import Type
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -31,21 +33,94 @@ _KEYS = ("VARCHAR", "INTEGER", "SMALLINT", "TINYINT", "BIGINT", "BOOLEAN")
 
 def schema_of(columns: Sequence[tuple[str, Type]], name: str) -> str:
     """A proto3 file with one message. TypeMismatch and NotSupported for what Protobuf cannot hold."""
-    body = "".join(f"  {line}\n" for line in _message(columns))
-    used = {word for word in _IMPORTS if re.search(rf"\b{re.escape(word)}\b", body)}
-    imports = "".join(f'import "{file}";\n' for word in sorted(used) for file in _IMPORTS[word])
+    body = "".join(f"  {line}\n" for line in _message(columns, itertools.count(1), set()))
+    imports = "".join(f'import "{file}";\n' for file in _imports(body))
     return f'syntax = "proto3";\n{imports}\nmessage {name} {{\n{body}}}\n'
 
 
-def _message(columns: Sequence[tuple[str, Type]]) -> Iterator[str]:
-    taken: set[str] = set()
-    for number, (column, type_) in enumerate(columns, 1):
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Fields that a message of a text gets: the message's names from the outside in, numbers that are free in it, names
+    that it has, and the columns that the fields are for.
+    """
+
+    path: tuple[str, ...]
+    numbers: Sequence[int]
+    taken: frozenset[str]
+    columns: Sequence[tuple[str, Type]]
+
+
+def widened(text: str, additions: Sequence[Addition]) -> str:
+    """A file with fields added at the end of messages, and otherwise as it was. Errors: as ``schema_of``;
+    UnusableSchema for a text in which a message is not found, such as a compiled one.
+    """
+    for a in additions:
+        end, indent = _end(_code(text), a.path), "  " * len(a.path)
+        lines = _message(a.columns, iter(a.numbers), set(a.taken))
+        # On lines of their own, also when the brace stands behind other fields.
+        body = "".join(f"\n{indent}{line}" for line in lines)
+        text = f"{text[:end].rstrip()}{body}\n{indent[2:]}{text[end:]}"
+        code = _code(text)
+        there = {text[m.start() : m.end()].split('"')[1] for m in re.finditer(r'\bimport\b[^;"]*"[^";]*"', code)}
+        head = re.match(r"\s*(?:(?:syntax|package|import|option)\b[^{};]*;\s*)*", code)
+        assert head is not None
+        at = len(text[: head.end()].rstrip())
+        new = [f'import "{file}";' for file in _imports(body) if file not in there]
+        text = "\n".join([*[text[:at]] * bool(at), *new, text[at:].removeprefix("\n")]) if new else text
+    return text
+
+
+def _code(text: str) -> str:
+    """The text with blanks for its comments and for what is in quotes."""
+    aside = r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'"
+    blank = '"{}"'
+    return re.sub(
+        aside,
+        lambda m: blank.format(" " * (len(m[0]) - 2)) if m[0][0] in "\"'" else " " * len(m[0]),
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _end(code: str, path: Sequence[str]) -> int:
+    """The place of the brace that closes a message."""
+    start, stop = 0, len(code)
+    for name in path:
+        depth = 0
+        for m in re.finditer(rf"[{{}}]|\b(?:message|group)\s+{name}\b[^{{}};]*{{", code[start:stop]):
+            if m[0] != "}" and m[0] != "{" and depth == 0:
+                start += m.end()
+                stop = start + _closing(code[start:])
+                break
+            depth += -1 if m[0] == "}" else 1
+        else:
+            raise UnusableSchema(why=f"its text has no message {'.'.join(path)} that fields can be added to")
+    return stop
+
+
+def _closing(inside: str) -> int:
+    depth = 1
+    for m in re.finditer("[{}]", inside):
+        depth += 1 if m[0] == "{" else -1
+        if depth == 0:
+            return m.start()
+    return len(inside)
+
+
+def _imports(body: str) -> Iterator[str]:
+    for word in sorted(_IMPORTS):
+        if re.search(rf"\b{re.escape(word)}\b", body):
+            yield from _IMPORTS[word]
+
+
+def _message(columns: Sequence[tuple[str, Type]], numbers: Iterable[int], taken: set[str]) -> Iterator[str]:
+    for number, (column, type_) in zip(numbers, columns, strict=False):
         _check_name(column)
         nested = _nested(column, type_, taken)
         if nested is not None:
             inner = next(t for t in (type_, *type_.args) if t.name == "STRUCT")
             yield f"message {nested} {{"
-            yield from (f"  {line}" for line in _message(inner.fields))
+            yield from (f"  {line}" for line in _message(inner.fields, itertools.count(1), set()))
             yield "}"
         yield f"{_field(type_, nested)} {column} = {number}{_options(type_)};"
 

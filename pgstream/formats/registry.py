@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -85,7 +85,7 @@ def java(name: str, options: Mapping[str, str]) -> str:
 class Registered:
     """A schema of a registry: ``kind`` is AVRO, PROTOBUF or JSON; ``refers`` are those that its text names.
 
-    ``name``: by which another refers to this one.
+    ``name``: by which another refers to this one, as that version of that subject.
     """
 
     id: int
@@ -93,6 +93,8 @@ class Registered:
     text: str
     refers: tuple[Registered, ...] = ()
     name: str = ""
+    subject: str = ""
+    version: int = 0
 
 
 class Registry:
@@ -122,9 +124,11 @@ class Registry:
             found = await self._ask("GET", f"/schemas/ids/{id_}")
             return None if found is None else await self._registered({**found, "id": id_}, 0)
 
-    async def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
+    async def register(self, subject: str, text: str, kind: str = "AVRO", refers: Sequence[Registered] = ()) -> int:
         """The id of a schema, registered if need be. SchemaRefused when it does not fit the subject's earlier ones."""
-        body = {"schema": text} | ({"schemaType": kind} if kind != "AVRO" else {})
+        body: dict[str, Any] = {"schema": text} | ({"schemaType": kind} if kind != "AVRO" else {})
+        if refers:
+            body["references"] = [{"name": r.name, "subject": r.subject, "version": r.version} for r in refers]
         async with self._in_time():
             found = await self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body, subject)
         if found is None or not isinstance(found.get("id"), int):
@@ -161,7 +165,7 @@ class Registry:
                 inner = await self._version(r["subject"], str(r["version"]), depth + 1)
                 if inner is None:
                     raise RegistryUnreachable(name=self.name, why=f'it has no subject "{r["subject"]}"')
-                refers.append(replace(inner, name=r["name"]))
+                refers.append(replace(inner, name=r["name"], subject=r["subject"], version=r["version"]))
             return Registered(int(found["id"]), found.get("schemaType") or "AVRO", found["schema"], tuple(refers))
         except (KeyError, TypeError, ValueError):
             raise self._strange() from None

@@ -1,7 +1,7 @@
 """Protobuf of a schema registry: the message that a subject's schema is, and the schema that a sink is given.
 
-Owns: which message of a schema is meant (the first), and when a subject's schema is kept as it is. The engine compiles
-the texts, so that they are read by one parser wherever they are.
+Owns: which message of a schema is meant (the first), and when a subject's schema is kept as it is or widened.
+The engine compiles the texts, so that they are read by one parser wherever they are.
 Must not know: other formats (``registered``), how a registry is asked. Start reading at ``of_schema``.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 
 from google.protobuf.descriptor import Descriptor
 
-from pgstream.errors import NotYet, UnusableSchema
+from pgstream.errors import UnusableSchema
 from pgstream.formats import protobuf, protobuf_text
 from pgstream.formats.registry import Registered, Registry
 from pgstream.planner.plan import Schema
@@ -29,26 +30,35 @@ async def of_schema(ctx: Context, found: Registered, place: Sequence[int] = (0,)
 async def register(
     ctx: Context, registry: Registry, subject: str, name: str, columns: Sequence[tuple[str, Type]]
 ) -> Schema:
-    """The schema that a sink's records are written by. Errors: SchemaRefused, TypeMismatch, NotYet.
+    """The schema that a sink's records are written by. Errors: SchemaRefused, TypeMismatch, UnusableSchema.
 
-    The subject's newest is taken when it has a field for every column; without one a message called ``name`` is made.
+    The subject's newest is taken when it has a field for every column, and otherwise gets the fields that it has not;
+    without one a message called ``name`` is made.
     """
     old = await registry.latest(subject)
-    if old is not None:
-        files = await _compiled(ctx, old)
-        m = protobuf.message(files, _first(files))
-        if missing := [c for c, _ in columns if c not in m.fields_by_name]:
-            raise NotYet(
-                what=f'adding fields to message {m.full_name} of subject "{subject}"',
-                detail=f"It has none for {', '.join(missing)}.",
-                hint="Register a schema that has them, or name another subject in 'value.subject'.",
-            )
-        protobuf.check_writes(m, columns)
-        id_ = old.id
-    else:
+    if old is None:
         text = protobuf_text.schema_of(columns, name)
         files = await ctx.engine.compile(text, {}, ctx.session.pool)
         id_ = await registry.register(subject, text, "PROTOBUF")
+        return _schema(id_, files)
+    files = await _compiled(ctx, old)
+    if not (lacking := protobuf.missing(_message(files), columns).values()):
+        protobuf.check_writes(_message(files), columns)
+        return _schema(old.id, files)
+    added = [
+        protobuf_text.Addition(protobuf.place(m), *protobuf.free(m, new), tuple(new.items())) for m, new in lacking
+    ]
+    wider = replace(old, text=protobuf_text.widened(old.text, added))
+    files = await _compiled(ctx, wider)
+    protobuf.check_writes(_message(files), columns)
+    return _schema(await registry.register(subject, wider.text, "PROTOBUF", old.refers), files)
+
+
+def _message(files: bytes) -> Descriptor:
+    return protobuf.message(files, _first(files))
+
+
+def _schema(id_: int, files: bytes) -> Schema:
     return Schema(id_, base64.b64encode(files).decode(), _first(files))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from google.protobuf import message_factory
 from google.protobuf.internal import encoder
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pgstream.errors import UnusableSchema
@@ -30,6 +31,9 @@ message Row {
   repeated sint64 loose = 4; optional Closed one = 5; repeated Closed several = 6; optional Inner inner = 7;
   oneof either { string text = 8; Inner message = 9; bool flag = 10; }
   map<int32, Inner> inners = 11; repeated Inner many = 12; extensions 100 to 200;
+  optional group Grouped = 13 { required int32 a = 1; repeated group Deep = 2 { optional string s = 1; } }
+  repeated group Several2 = 14 { optional Closed one = 1; }
+  oneof or { int32 number = 15; group Chosen = 16 { optional bool b = 1; } }
 }"""
 THREE = """syntax = "proto3"; package three;
 import "google/protobuf/any.proto"; import "google/protobuf/duration.proto"; import "google/protobuf/empty.proto";
@@ -66,6 +70,11 @@ ROWS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("two", "must INT, inners MAP<INT, STRUCT<x: INT, many: ARRAY<STRUCT<x: INT>>>>",
      {"must": 1, "inners": {-1: {"x": 2, "many": [{"x": 4}]}, 0: {}}},
      {"must": 1, "inners": {-1: {"x": 2, "many": [{"x": 4}]}, 0: {"x": None, "many": []}}}),
+    ("two", "must INT, grouped STRUCT<a: INT, deep: ARRAY<STRUCT<s: STRING>>>, several2 ARRAY<STRUCT<one: STRING>>, "
+     "number INT, chosen STRUCT<b: BOOLEAN>",
+     {"must": 1, "grouped": {"a": 1, "deep": [{"s": "x"}, {}]}, "several2": [{"one": 1}, {}], "chosen": {"b": False}},
+     {"must": 1, "grouped": {"a": 1, "deep": [{"s": "x"}, {"s": None}]}, "several2": [{"one": "A"}, {"one": None}],
+      "number": None, "chosen": {"b": False}}),
     ("three", "u64 DECIMAL(20,0), f64 DECIMAL(20,0), u32 BIGINT, f32 BIGINT",
      {"u64": 2**64 - 1, "f64": 2**63, "u32": 2**32 - 1, "f32": 2**31},
      {"u64": D(2**64 - 1), "f64": D(2**63), "u32": 2**32 - 1, "f32": 2**31}),
@@ -245,3 +254,5 @@ def test_hostile_bytes_are_bad_records(codec: Codec, files: dict[str, bytes]) ->
     for name, (columns, data) in HOSTILE.items():
         rows = codec.decoded(to, f"{columns}, flag BOOLEAN", [data, MUST + tag(10, 0) + b"\1"], "ignore").collect()
         assert [r.flag for r in rows] == [True], name
+    with pytest.raises(Py4JJavaError, match='field "must" must be TINYINT, found 300'):
+        codec.read(to, "must TINYINT", tag(1, 0) + varint(300))

@@ -20,7 +20,6 @@ from google.protobuf import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream.formats import protobuf
@@ -216,12 +215,6 @@ class Codec:
 
     def read(self, side: dict[str, Any], columns: str, *values: bytes) -> list[dict[str, Any]]:
         return [r.asDict(recursive=True) for r in self.decoded(side, columns, list(values)).collect()]
-
-    def refused(self, side: dict[str, Any], columns: str, value: bytes) -> str:
-        """Why a record is bad."""
-        with pytest.raises(PySparkException) as bad:
-            self.read(side, columns, value)
-        return next(line for line in str(bad.value).splitlines() if "offset 0 of topic t: " in line)
 
     def written(self, side: dict[str, Any], df: DataFrame) -> list[bytes]:
         config = {"topic": "t", "mode": "append", "columns": df.columns, "key_columns": [], "value": side}

@@ -184,19 +184,55 @@ def test_imports_and_evolution(db: psycopg.Connection[Any], kafka: Kafka, regist
     assert second != first
     send(kafka, "pbr_moving", framed(second, b"\x08\x02\x4a\x01m\x3a\x01t"))
     within(90, lambda: rows(db, "SELECT * FROM moved ORDER BY n")[1:] == [(2, None, None, None, "t", None)])
-    send(kafka, "pbr_moving", framed(second, b"\x08\x80\x80\x80\x80\x10"))
-    bad_one = 'field "n" must be INTEGER, found 4294967296'
+    # A type that does not fit ends the query at the record.
+    third = register(registry, "pbr_moving-value", EACH.replace("int32 n = 1;", "string n = 1;"), reference)
+    send(kafka, "pbr_moving", framed(third, b"\x0a\x01x"))
+    bad_one = 'field "n" must be INTEGER, the descriptor says string'
     within(60, lambda: bad_one in str(rows(db, "LIST QUERIES")))
     (said,) = [str(r) for r in rows(db, "LIST QUERIES") if bad_one in str(r)]
     assert "errored" in said.lower() and "offset 2" in said
 
 
-def test_a_text_that_cannot_be_read(db: psycopg.Connection[Any], kafka: Kafka, registry: str) -> None:
-    kafka.topic("pbr_group", 1)
-    register(
-        registry,
-        "pbr_group-value",
-        'syntax = "proto2"; message G { optional group Inner = 1 { optional int32 a = 1; } }',
+GROUPS = """syntax = "proto2"; package moving;
+import "part.proto";
+/* What is grouped. */
+message Grouped {
+  optional group Inner = 1 { optional int32 a = 1; repeated Deep deep = 2; }
+  oneof either { parts.Part part = 2; group Chosen = 3 { optional bool b = 1; } }
+  reserved 4 to 9; reserved "gone";
+}
+message Deep { optional string s = 1; }
+"""
+
+
+def test_groups_and_fields_that_a_sink_adds(db: psycopg.Connection[Any], kafka: Kafka, registry: str) -> None:
+    """By subjects that are records' names. The message of a sink gets fields for columns that it has none for."""
+    kafka.topic("pbr_groups", 1)
+    register(registry, "part.proto", PART)
+    reference = {"name": "part.proto", "subject": "part.proto", "version": 1}
+    first = register(registry, "moving.Grouped", GROUPS, reference)
+    register(registry, "moving.Wider", GROUPS, reference)
+    db.execute("CREATE STREAM groups WITH ('topic' = 'pbr_groups', 'value.format' = 'protobuf', "
+               "'value.subject' = 'moving.Grouped', 'starting.position' = 'earliest')")  # fmt: skip
+    assert [tuple(r[:2]) for r in rows(db, "DESCRIBE STREAM COLUMNS groups")] == [
+        ("inner", "STRUCT<a INTEGER, deep ARRAY<STRUCT<s VARCHAR>>>"), ("part", "STRUCT<a INTEGER, b ARRAY<INTEGER>>"),
+        ("chosen", "STRUCT<b BOOLEAN>"),
+    ]  # fmt: skip
+    sink = (
+        "WITH ('topic' = 'pbr_wider', 'value.subject' = 'moving.Wider', 'topic.partitions' = 1, 'topic.replicas' = 1)"
     )
-    error = refused(db, "CREATE STREAM no WITH ('topic' = 'pbr_group', 'value.format' = 'protobuf')")
-    assert error.sqlstate == "42804" and "group" in str(error)
+    wrong = refused(db, f'CREATE STREAM wrong {sink} AS SELECT "inner"->a AS gone FROM groups')
+    assert wrong.sqlstate == "42804" and "is reserved there" in str(wrong)
+    db.execute(
+        f'CREATE STREAM wider {sink} AS SELECT "inner", chosen, "inner"->a + 1 AS more, "inner"->deep AS lines '
+        "FROM groups"
+    )
+    newest = httpx2.get(f"{registry}/subjects/moving.Wider/versions/latest").json()
+    added = "  message Lines {\n    optional string s = 1;\n  }\n  repeated Lines lines = 11;\n}\n"
+    assert newest["schema"] == GROUPS.replace('"gone";\n}\n', f'"gone";\n  optional int32 more = 10;\n{added}')
+    assert newest["references"] == [reference]
+    # Inner of a, and two of deep; then chosen.
+    foreign = b"\x0b\x08\x05\x12\x03\x0a\x01s\x12\0\x0c" + b"\x1b\x08\x01\x1c"
+    send(kafka, "pbr_groups", b"\0" + first.to_bytes(4, "big") + b"\0" + foreign)
+    (got,) = taken(kafka, "pbr_wider", 1)
+    assert got == b"\0" + newest["id"].to_bytes(4, "big") + b"\0" + foreign + b"\x50\x06" + b"\x5a\x03\x0a\x01s\x5a\0"

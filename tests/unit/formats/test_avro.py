@@ -53,9 +53,52 @@ def test_a_schema_may_refer_to_another() -> None:
     ]
 
 
+def test_schemas_refer_to_each_other_at_any_depth() -> None:
+    street = {"type": "record", "name": "geo.street", "fields": [{"name": "no", "type": "int"}]}
+    house = {"type": "record", "name": "geo.house", "fields": [{"name": "on", "type": ["null", "street"]}]}
+    found = columns(record({"name": "at", "type": "geo.house"}, {"name": "was", "type": ["null", "geo.house"]}),
+                    json.dumps(street), json.dumps(house))  # fmt: skip
+    assert found == [("at", "STRUCT<on STRUCT<no INTEGER>>", False), ("was", "STRUCT<on STRUCT<no INTEGER>>", True)]
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal"}
+FIXED = {"type": "fixed", "name": "f", "logicalType": "decimal", "precision": 9}
+
+
+@pytest.mark.parametrize(
+    ("type_", "column"),
+    [
+        ({"type": {"type": {"type": "enum", "name": "e", "symbols": ["A"]}}}, "VARCHAR"),
+        ({"type": ["null", {"type": "long"}]}, "BIGINT"),
+        # A logical type that is none is not there, says Avro's specification.
+        (DECIMAL, "VARBINARY"),
+        (DECIMAL | {"precision": 3, "scale": 5}, "VARBINARY"),
+        (DECIMAL | {"precision": 0}, "VARBINARY"),
+        (DECIMAL | {"precision": 10**9}, "VARBINARY"),
+        (FIXED | {"size": 3}, "VARBINARY"),
+        (FIXED | {"size": 4}, "DECIMAL(9, 0)"),
+        ({"type": "string", "logicalType": "date"}, "VARCHAR"),
+        ({"type": "int", "logicalType": "timestamp-millis"}, "INTEGER"),
+    ],
+)
+def test_what_libraries_take_in_their_stride(type_: object, column: str) -> None:
+    assert columns(record({"name": "a", "type": type_}))[0][1] == column
+
+
+def bomb() -> str:
+    inner: object = {"type": "record", "name": "b39", "fields": [{"name": "x", "type": "int"}]}
+    for n in reversed(range(39)):
+        inner = {"type": "record", "name": f"b{n}", "fields": [{"name": "l", "type": inner},
+                 {"name": "r", "type": f"b{n + 1}"}]}  # fmt: skip
+    return json.dumps(inner)
+
+
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
+        (bomb(), "more than 20000 types"),
+        (record(), "has no fields"),
+        (record({"name": "a", "type": {"type": "record", "name": "e", "fields": []}}), "has no fields"),
         ('"string"', "it is not a record"),
         ("{", "Expecting property name"),
         (record({"name": "a", "type": "nothing"}), "nothing"),
