@@ -2,8 +2,12 @@ package org.apache.spark.sql.pgstream
 
 import java.nio.ByteBuffer
 
+import scala.reflect.{classTag, ClassTag}
+
 import org.apache.spark.sql.{DataFrame, Dataset, Encoder, Encoders}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoder
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, ExprCode, FalseLiteral, GenerateUnsafeProjection}
 import org.apache.spark.sql.catalyst.expressions.codegen.Block._
@@ -22,6 +26,15 @@ import org.apache.spark.sql.types._
 case class Change(key: Array[Byte], row: Array[Byte], side: Int, time: Long, place: Int, offset: Long, delete: Boolean) {
   def later(o: Change): Boolean = if (place != o.place) place > o.place else offset > o.offset
   def as(r: Array[Byte], taken: Boolean): Change = Change(key, r, side, time, place, offset, taken)
+}
+
+/**
+ * Encoders of case classes, written out. `Encoders.product` asks Scala's reflection: seconds of a young JVM, and a part of
+ * each task where an operator opens its state.
+ */
+object CaseClass {
+  def encoder[T: ClassTag](fields: (String, AgnosticEncoder[_])*): Encoder[T] =
+    ProductEncoder(classTag[T], fields.map { case (name, of) => EncoderField(name, of, of.nullable, Metadata.empty) }, None)
 }
 
 /** Values as the bytes of an UnsafeRow: equal rows have equal bytes. */
@@ -52,7 +65,9 @@ case class Unpack(child: Expression, schema: StructType) extends UnaryExpression
 /** DataFrames to changes and back; applying an operator. */
 object Changes {
   type Processor = StatefulProcessor[Array[Byte], Change, Change]
-  implicit val encoder: Encoder[Change] = Encoders.product[Change]
+  implicit val encoder: Encoder[Change] = CaseClass.encoder[Change](
+    "key" -> BinaryEncoder, "row" -> BinaryEncoder, "side" -> PrimitiveIntEncoder, "time" -> PrimitiveLongEncoder,
+    "place" -> PrimitiveIntEncoder, "offset" -> PrimitiveLongEncoder, "delete" -> PrimitiveBooleanEncoder)
   implicit val binary: Encoder[Array[Byte]] = Encoders.BINARY
   val Time: String = "__time"
 

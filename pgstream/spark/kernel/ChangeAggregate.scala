@@ -4,7 +4,8 @@ import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, Da
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.{DataFrame, Encoder, Encoders}
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.streaming._
@@ -35,6 +36,11 @@ case class Windowed(width: Int, isFinal: Boolean, drops: Boolean) {
 
 /** A group between two batches. */
 case class Group(rows: Long, time: Long, sums: Array[Byte], result: Array[Byte])
+
+object Group {
+  val encoder: Encoder[Group] = CaseClass.encoder[Group](
+    "rows" -> PrimitiveLongEncoder, "time" -> PrimitiveLongEncoder, "sums" -> BinaryEncoder, "result" -> BinaryEncoder)
+}
 
 /**
  * GROUP BY over rows that may be taken back. Tells a group's new values when they differ from what it told last; a group
@@ -69,7 +75,7 @@ class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttl
   }
 
   override def init(mode: OutputMode, time: TimeMode): Unit = {
-    group = getHandle.getValueState[Group]("group", Encoders.product[Group], Changes.ttl(ttlMs))
+    group = getHandle.getValueState[Group]("group", Group.encoder, Changes.ttl(ttlMs))
     bags = kept.map { case (_, i) =>
       getHandle.getMapState[Array[Byte], Long](s"values_$i", Encoders.BINARY, Encoders.scalaLong, Changes.ttl(ttlMs))
     }.toArray

@@ -1,12 +1,18 @@
 package org.apache.spark.sql.pgstream
 
-import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.{DataFrame, Encoder}
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.streaming._
 
 import Json.Node
 
 /** What is kept of a key: its row, and where the row came from. */
 case class Latest(row: Array[Byte], time: Long, place: Int, offset: Long)
+
+object Latest {
+  val encoder: Encoder[Latest] = CaseClass.encoder[Latest](
+    "row" -> BinaryEncoder, "time" -> PrimitiveLongEncoder, "place" -> PrimitiveIntEncoder, "offset" -> PrimitiveLongEncoder)
+}
 
 /**
  * Upserts by key to retractions: the row that a key had is taken back before the new one is added.
@@ -19,7 +25,7 @@ class Normalize(upserts: Boolean, ttlMs: Long) extends Changes.Processor {
   @transient private var latest: ValueState[Latest] = _
 
   override def init(mode: OutputMode, time: TimeMode): Unit =
-    latest = getHandle.getValueState[Latest]("latest", org.apache.spark.sql.Encoders.product[Latest], Changes.ttl(ttlMs))
+    latest = getHandle.getValueState[Latest]("latest", Latest.encoder, Changes.ttl(ttlMs))
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
     val last = rows.reduce((a, b) => if (a.later(b) || (b.delete && !b.later(a))) a else b)

@@ -6,7 +6,8 @@ import java.util.{LinkedHashMap => JLinked}
 import scala.collection.mutable.{ArrayBuffer, HashMap}
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.{DataFrame, Encoder, Encoders}
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, SortOrder, UnsafeProjection}
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
 import org.apache.spark.sql.catalyst.InternalRow
@@ -17,6 +18,11 @@ import Json.Node
 
 /** How often a row stands in its partition, and its event time. */
 case class Held(count: Long, time: Long)
+
+object Held {
+  val encoder: Encoder[Held] = CaseClass.encoder[Held](
+    "count" -> PrimitiveLongEncoder, "time" -> PrimitiveLongEncoder)
+}
 
 /**
  * Top-N: the rows of a partition whose rank by the first of `functions` is at most `limit`, with all their ranks, and what
@@ -39,7 +45,7 @@ class Rank(functions: Seq[String], limit: Int, order: Seq[SortOrder], width: Int
   override def init(mode: OutputMode, time: TimeMode): Unit = {
     top = getHandle.getValueState[Array[Byte]]("top", Encoders.BINARY, Changes.ttl(ttlMs))
     if (takesBack)
-      all = getHandle.getMapState[Array[Byte], Held]("all", Encoders.BINARY, Encoders.product[Held], Changes.ttl(ttlMs))
+      all = getHandle.getMapState[Array[Byte], Held]("all", Encoders.BINARY, Held.encoder, Changes.ttl(ttlMs))
   }
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] =

@@ -2,7 +2,8 @@ package org.apache.spark.sql.pgstream
 
 import scala.collection.mutable.ArrayBuffer
 
-import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.{DataFrame, Encoder}
+import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.streaming._
 
 import Json.Node
@@ -13,8 +14,17 @@ case class Version(time: Long, row: Array[Byte], place: Int, offset: Long, delet
     if (time != o.time) time < o.time else if (place != o.place) place < o.place else offset < o.offset
 }
 
+object Version {
+  val encoder: Encoder[Version] = CaseClass.encoder[Version](
+    "time" -> PrimitiveLongEncoder, "row" -> BinaryEncoder, "place" -> PrimitiveIntEncoder, "offset" -> PrimitiveLongEncoder, "delete" -> PrimitiveBooleanEncoder)
+}
+
 /** A row of the stream that waits until no change up to its event time can come any more. */
 case class Waiting(time: Long, row: Array[Byte])
+
+object Waiting {
+  val encoder: Encoder[Waiting] = CaseClass.encoder[Waiting]("time" -> PrimitiveLongEncoder, "row" -> BinaryEncoder)
+}
 
 /**
  * Stream (side 0) with changelog (side 1): each row of the stream meets the version that was valid at its event time.
@@ -27,8 +37,8 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
   @transient private var waiting: ListState[Waiting] = _
 
   override def init(mode: OutputMode, time: TimeMode): Unit = {
-    versions = getHandle.getListState[Version]("versions", Encoders.product[Version], TTLConfig.NONE)
-    waiting = getHandle.getListState[Waiting]("waiting", Encoders.product[Waiting], TTLConfig.NONE)
+    versions = getHandle.getListState[Version]("versions", Version.encoder, TTLConfig.NONE)
+    waiting = getHandle.getListState[Waiting]("waiting", Waiting.encoder, TTLConfig.NONE)
   }
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
