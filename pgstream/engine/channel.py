@@ -132,6 +132,12 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
 # Worker → server
 
 
+class Preparing(msgspec.Struct, frozen=True, tag="preparing"):
+    """The worker does first what is done once for a version of pgstream. ``what``: after "the worker is starting: "."""
+
+    what: str
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The worker's Spark session is up."""
 
@@ -227,7 +233,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Request = Analyze | Compile | Start | Stop | More | Shutdown
-Event = Ready | Analyzed | Compiled | Failed | Running | Alive | Rows | Progress | Idle | Ended
+Event = Preparing | Ready | Analyzed | Compiled | Failed | Running | Alive | Rows | Progress | Idle | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

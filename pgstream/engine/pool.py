@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from pgstream.engine import leftover
-from pgstream.engine.channel import Event, Ready, Request
+from pgstream.engine.channel import Event, Preparing, Ready, Request
 from pgstream.engine.launch import Launch
 from pgstream.engine.process import WorkerProcess
 from pgstream.errors import EngineUnavailable, PgStreamError
@@ -55,7 +55,7 @@ class Pool:
         self._grace_s = grace_s
         self._process: WorkerProcess | None = None
         self._ready = asyncio.Event()
-        self._well = False
+        self._well = self._preparing = False
         self.starts = 0
         """Of workers."""
 
@@ -69,12 +69,16 @@ class Pool:
         return self._ready.is_set()
 
     async def wait_ready(self, timeout_s: float) -> None:
-        """Wait until the worker is ready. Error: EngineUnavailable, saying what keeps it, after the timeout."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._ready.wait()
-        except TimeoutError:
-            raise EngineUnavailable(why=self.why) from None
+        """Wait until the worker is ready. Error: EngineUnavailable, saying what keeps it, after the timeout, in which
+        what is prepared once is not counted.
+        """
+        while not self._ready.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._ready.wait()
+            except TimeoutError:
+                if not self._preparing:
+                    raise EngineUnavailable(why=self.why) from None
 
     def well(self) -> None:
         """The worker does what it is there for: its death would be no sign that the next one dies, too."""
@@ -117,14 +121,18 @@ class Pool:
             leftover.write(self._pid_file, process.pid)
             log.info("worker started", pool=self.name, pid=process.pid)
             async for event in process.events():
+                if isinstance(event, Preparing):
+                    log.info("worker prepares", pool=self.name, what=event.what)
+                    self.why, self._preparing = f"the worker is starting: {event.what}", True
                 if isinstance(event, Ready):
                     log.info("worker ready", pool=self.name, pid=event.pid, spark=event.spark, java=event.java)
+                    self._preparing = False
                     self._ready.set()
                 self._listener.worker_said(event)
             grace_s = 1.0
         finally:
             self._ready.clear()
-            self._process = None
+            self._process, self._preparing = None, False
             code = await process.end(grace_s)
             leftover.remove(self._pid_file)
             log.info("worker ended", pool=self.name, pid=process.pid, code=code)

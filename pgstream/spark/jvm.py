@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyspark
@@ -72,10 +72,13 @@ def _zone() -> str:
     return f"GMT{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
 
-def class_path(settings: Settings) -> list[str]:
-    """The kernel, compiled if need be, Spark's jars, the connectors."""
+def _unheard(_: str) -> None: ...
+
+
+def class_path(settings: Settings, report: Callable[[str], None] = _unheard) -> list[str]:
+    """The kernel, compiled if need be, which ``report`` is told; Spark's jars, the connectors."""
     jars = [Path(j) for j in settings.jars]
-    kernel = kernel_jar(settings.java, SPARK_HOME / "jars", jars, settings.cache, pyspark.__version__)
+    kernel = kernel_jar(settings.java, SPARK_HOME / "jars", jars, settings.cache, pyspark.__version__, report=report)
     return [str(kernel), str(SPARK_HOME / "jars" / "*"), *settings.jars]
 
 

@@ -43,6 +43,7 @@ from pgstream.engine.channel import (
     Fault,
     Idle,
     More,
+    Preparing,
     Ready,
     Request,
     Rows,
@@ -91,7 +92,7 @@ class Worker:
     def run(self) -> None:
         """Serve until Shutdown. The end of the channel, or of the JVM, ends the process from its own thread."""
         self.channel.start()
-        self.archive = Archive(self.settings.java, jvm.class_path(self.settings), self.settings.cache)
+        self.archive = Archive(self.settings.java, jvm.class_path(self.settings, self._preparing), self.settings.cache)
         self.process = jvm.launch(self.settings, self.folder, self.archive.flags())
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         self.spark = open_session(self.settings, self.folder)
@@ -105,6 +106,9 @@ class Worker:
             if isinstance(request, Shutdown):
                 self.shutdown()
             self.hand_out(request)
+
+    def _preparing(self, what: str) -> None:
+        self.channel.send(Preparing(what))
 
     def hand_out(self, request: Request) -> None:
         """Run a request on a job thread, after those of the same query before it."""

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
@@ -45,8 +45,12 @@ def fingerprint(files: Sequence[Path], libraries: Sequence[Path], version: str) 
     return h.hexdigest()[:20]
 
 
-def kernel_jar(java: str, spark_jars: Path, libraries: Sequence[Path], cache: Path, version: str) -> Path:
-    """The jar of the operators, compiled when the cache does not hold it (some 8 seconds)."""
+def kernel_jar(
+    java: str, spark_jars: Path, libraries: Sequence[Path], cache: Path, version: str, *, report: Callable[[str], None]
+) -> Path:
+    """The jar of the operators, compiled when the cache does not hold it: half a minute, or two where others are at
+    work, too. ``report`` is told so.
+    """
     files = sources()
     target = cache / f"pgstream-kernel-{fingerprint(files, libraries, version)}.jar"
     if target.exists():
@@ -55,6 +59,7 @@ def kernel_jar(java: str, spark_jars: Path, libraries: Sequence[Path], cache: Pa
         return target
     cache.mkdir(parents=True, exist_ok=True)
     log.info("compiling operators", jar=target.name)
+    report("its operators are being compiled, once for this version")
     aside = Path(tempfile.mkdtemp(prefix=".kernel-", dir=cache))
     try:
         classes = aside / "classes"

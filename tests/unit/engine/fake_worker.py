@@ -3,8 +3,8 @@
 ``fault``: kind of the fault that ends the query, at once, ``after_running`` or ``after_a_batch``; ``die``: this process
 kills itself; ``crash``: it ends by itself; all only for the first ``times`` attempts. ``slow``: the first batch of the
 query never ends. ``deaf``: Stop is answered only at the second one. Interactive queries count up for ever, within their
-credit.
-Every request is noted in the file ``FAKE_TRACE``, one JSON line each.
+credit. Every request is noted in the file ``FAKE_TRACE``, one JSON line each; without the file ``FAKE_PREPARES``, where
+one is named, the worker does not become ready.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from pgstream.engine.channel import (
@@ -24,6 +25,7 @@ from pgstream.engine.channel import (
     Failed,
     Fault,
     More,
+    Preparing,
     Progress,
     Ready,
     Request,
@@ -141,6 +143,10 @@ def stop(request: Stop) -> None:
 if os.environ.get("FAKE_MUTE"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pause()
+if waits := os.environ.get("FAKE_PREPARES"):
+    send(Preparing("its operators are being compiled"))
+    while not os.path.exists(waits):
+        time.sleep(0.01)
 send(Ready("4.1.4", "17", os.getpid()))
 while True:
     request = read()

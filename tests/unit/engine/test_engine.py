@@ -362,6 +362,21 @@ async def test_analyze_without_worker_says_why(bench: Bench, monkeypatch: pytest
         await bench.engine.analyze(result_plan())
 
 
+async def test_what_a_worker_prepares_once_is_waited_for(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.environ["FAKE_PREPARES"] = str(tmp_path / "done")
+    bench.engine = bench.new_engine()
+    await bench.engine.start()
+    await until(lambda: "being compiled" in bench.engine.pool("default").facts().why)
+    monkeypatch.setattr(compute, "READY_S", 0.02)
+    asked = asyncio.create_task(bench.engine.analyze(result_plan()))
+    await asyncio.sleep(0.2)
+    assert not asked.done()
+    (tmp_path / "done").touch()
+    assert await asked
+
+
 async def test_results_flow_within_credit(bench: Bench) -> None:
     await bench.engine.start()
     rows = bench.engine.open_result(result_plan(), "sysadmin")

@@ -18,6 +18,7 @@ def test_jars_that_nobody_uses_any_more_go(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(build, "_compile", compiled)
     now = time.time()
+    told: list[str] = []
 
     def make(name: str, days: float) -> Path:
         path = tmp_path / name
@@ -29,16 +30,17 @@ def test_jars_that_nobody_uses_any_more_go(tmp_path: Path, monkeypatch: pytest.M
     fresh = [make(f"pgstream-kernel-a{n}.jar", days=0.5) for n in range(6)]
     others = [make("pgstream-classes-1.jsa", days=30), make(".kernel-half", days=0.1)]
     gone = make(".kernel-dead", days=3)
-    jar = build.kernel_jar("java", tmp_path, [], tmp_path, "4")
+    jar = build.kernel_jar("java", tmp_path, [], tmp_path, "4", report=told.append)
     assert jar.exists() and all(p.exists() for p in fresh + others)
     assert not any(p.exists() for p in old) and not gone.exists()
     os.utime(jar, (now - 9 * 86400,) * 2)
-    assert build.kernel_jar("java", tmp_path, [], tmp_path, "4") == jar
+    assert build.kernel_jar("java", tmp_path, [], tmp_path, "4", report=told.append) == jar
     assert time.time() - jar.stat().st_mtime < 60  # it is in use
+    assert len(told) == 1  # of the one that was compiled
     # Of jars that are all old the newest stay.
     for n, path in enumerate(fresh):
         os.utime(path, (now - (10 + n) * 86400,) * 2)
-    other = build.kernel_jar("java", tmp_path, [], tmp_path, "5")
+    other = build.kernel_jar("java", tmp_path, [], tmp_path, "5", report=told.append)
     assert {p.name for p in tmp_path.glob("*.jar")} == {
         jar.name,
         other.name,
