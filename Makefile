@@ -14,13 +14,13 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-kills test-clients test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-kills test-random test-clients test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
 	@echo "make run      run the server on 127.0.0.1:5433"
 	@echo "make broker   run a Kafka broker on 127.0.0.1:9092, to try things out"
-	@echo "make test     all tests; by price: test-unit test-pg test-clients test-kills test-stream"
+	@echo "make test     all tests; by price: test-unit test-pg test-clients test-random test-kills test-stream"
 	@echo "make test-drivers  suites that drivers bring along, directly and through pgstream; SUITES=\"psycopg2 pgx\" for some"
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make differential  thousands of random queries against PostgreSQL (ARGS=\"--cases 500\", \"--case 17\" for one again)"
@@ -55,7 +55,7 @@ broker: $(READY)
 jars: $(READY)
 	@$(BIN)/pgstream jars --broker --warm
 
-test: test-unit test-stream test-pg test-clients test-kills
+test: test-unit test-stream test-pg test-clients test-kills test-random
 
 test-unit: $(READY)
 	$(PYTEST) tests/unit
@@ -64,11 +64,14 @@ test-pg: jars
 	$(PYTEST) tests/pg tests/fuzz
 
 test-stream: jars
-	$(PYTEST) tests/stream --ignore=tests/stream/chaos
+	$(PYTEST) tests/stream --ignore=tests/stream/chaos --ignore=tests/stream/differential
 
-# A process of its own: with its own broker and PostgreSQL it runs beside the others (.ci/run).
+# Processes of their own: with their own broker and PostgreSQL they run beside the others (.ci/run).
 test-kills: jars
 	$(PYTEST) tests/stream/chaos
+
+test-random: jars
+	$(PYTEST) tests/stream/differential
 
 test-clients: jars
 	$(PYTEST) tests/clients

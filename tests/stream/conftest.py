@@ -19,6 +19,9 @@ from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
 from tests.registry import schema_registry
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark without its code generation, whose compiler takes a good part of a short query's processor time."""
+
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[SparkSession]:

@@ -39,13 +39,12 @@ from pgstream.spark.sources import Sources
 from pgstream.spark.step import Refused, columns
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import postgres_queries
+from tests.stream.conftest import INTERPRETED
 from tests.stream.differential import data, queries
 from tests.stream.differential.tree import Case
 
 Row = tuple[Any, ...]
 CASES_A_DATASET = 10
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Three cases in four run without Spark's code generation, whose compiler takes longer than all else in a case."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +164,7 @@ class Laboratory:
     def compiled(self, case: Case, planned: Planned, folder: Path) -> Made:
         """The plan as a DataFrame, its sources, its counter of late rows."""
         session = self.spark.newSession()
+        # Three cases in four: the compiler takes longer than all else in a case.
         for name, value in ({} if case.generated else INTERPRETED).items():
             session.conf.set(name, value)
         sources = FileSources(session, folder)

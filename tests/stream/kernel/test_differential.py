@@ -75,15 +75,15 @@ STATEMENTS = {
 
 
 def relations(seed: int) -> list[Relation]:
-    """A changelog of few keys and a stream: six batches each."""
+    """Two changelogs of few keys and a stream: four batches each."""
     r = random.Random(seed)
     c = Relation("c", {"k": "VARCHAR", "g": "VARCHAR", "v": "INTEGER", "s": "VARCHAR", "d": "DOUBLE",
                        "x": "DECIMAL(10,2)"}, ("k",))  # fmt: skip
     s = Relation("s", {"k2": "VARCHAR", "v": "INTEGER"})
     offset = 0
-    for _ in range(6):
+    for _ in range(4):
         rows, events = [], []
-        for _ in range(r.randint(0, 12)):
+        for _ in range(r.randint(0, 18)):
             offset += 1
             key = f"k{r.randint(1, 8)}"
             time = 1_700_000_000_000 + offset * 1000 - r.choice([0, 0, 0, 5000, 500_000])
@@ -102,9 +102,9 @@ def relations(seed: int) -> list[Relation]:
         c.batches.append(rows)
         s.batches.append(events)
     e = Relation("e", {"g": "VARCHAR", "w": "INTEGER"}, ("g",))
-    for number in range(6):
+    for number in range(4):
         batch = []
-        for i in range(r.randint(0, 3)):
+        for i in range(r.randint(0, 5)):
             gone, g = r.random() < 0.3, r.choice("abcd")
             values = {"g": g} | ({} if gone else {"w": r.choice([None, 1, 2, 3])})
             batch.append(Record(values, 1_700_000_000_000 + number, 0, 10 * number + i, gone))
