@@ -9,6 +9,7 @@ Start reading at ``Type`` and ``TABLE``.
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -159,10 +160,13 @@ class _Reader:
             pos = m.end()
         self.i = self.depth = 0
 
-    def fail(self) -> InvalidStatement:
+    def fail(self, word: str = "") -> InvalidStatement:
+        """``word``: one that is taken for a type's name."""
+        close = difflib.get_close_matches(word.upper(), [*TABLE, *ALIASES, "ARRAY", "MAP", "STRUCT"], 1, 0.75)
+        pages = "See docs/types.md for the types; for example VARCHAR, BIGINT, ARRAY<VARCHAR>."
         return InvalidStatement(
             what=f'type "{self.text}" is not a type of the language',
-            hint="See docs/types.md for the types; for example VARCHAR, BIGINT, ARRAY<VARCHAR>.",
+            hint=f"Perhaps you meant {close[0]}." if close else pages,
         )
 
     def next(self, *expected: str) -> tuple[str, str]:
@@ -198,7 +202,7 @@ class _Reader:
         elif name == "DOUBLE" and self.peek() == "PRECISION":
             self.next()
         if name not in TABLE:
-            raise self.fail()
+            raise self.fail(word)
         return Type(name, params)
 
     def numbers(self) -> Iterator[int]:

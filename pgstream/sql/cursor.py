@@ -44,9 +44,9 @@ class Cursor:
         """Whether only an optional semicolon is left."""
         return self.ends_after(0)
 
-    def fault(self) -> PgStreamError:
+    def fault(self, hint: str | None = None) -> PgStreamError:
         """The syntax error at the next token, to be raised."""
-        return fault(self._tokens, self._index, self.text)
+        return fault(self._tokens, self._index, self.text, hint)
 
     # Words
 

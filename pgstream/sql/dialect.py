@@ -108,11 +108,12 @@ DeltaStreamTokenizer._COMMENTS.pop("{#", None)
 
 
 class Stop(ParseError):
-    """sqlglot cannot go on; ``index`` is the token it stands at."""
+    """sqlglot cannot go on; ``index`` is the token it stands at, ``hint`` what would fit where that can be said."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, hint: str | None = None) -> None:
         super().__init__("", errors=[])
         self.index = index
+        self.hint = hint
 
 
 class DeltaStreamParser(Parser):
@@ -324,8 +325,7 @@ class DeltaStreamParser(Parser):
         unit = self._curr.text.upper()
         size = UNIT_MS.get(unit) or UNIT_MS.get(unit.removesuffix("S"))
         if size is None or self._curr.token_type is not TokenType.VAR:
-            self.raise_error("a unit of time")
-            return 0
+            raise Stop(self._index, f"Write the unit of time: {number.text} SECONDS, for example.")
         if int(number.text) == 0:
             self._retreat(self._index - 1)
             self.raise_error("a number above zero")
@@ -617,7 +617,7 @@ def parse(found: Sequence[Token], text: str) -> exp.Expr:
     try:
         (tree,) = parser.parse(found, text) or [None]
     except Stop as stop:
-        raise fault(found, stop.index, text) from None
+        raise fault(found, stop.index, text, stop.hint) from None
     except RecursionError:
         raise TooDeep(what="the query", at=found[0].start if found else 0) from None
     if tree is None:

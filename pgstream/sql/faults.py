@@ -13,9 +13,9 @@ from sqlglot.tokenizer_core import Token
 from pgstream.errors import SyntaxEnd, SyntaxFault
 
 
-def fault(tokens: Sequence[Token], index: int, text: str) -> SyntaxFault | SyntaxEnd:
+def fault(tokens: Sequence[Token], index: int, text: str, hint: str | None = None) -> SyntaxFault | SyntaxEnd:
     """The error at token ``index``; past the last token it is the end of the input."""
     if index >= len(tokens):
-        return SyntaxEnd(at=len(text))
+        return SyntaxEnd(at=len(text), hint=hint)
     token = tokens[index]
-    return SyntaxFault(near=text[token.start : token.end + 1], at=token.start)
+    return SyntaxFault(near=text[token.start : token.end + 1], at=token.start, hint=hint)

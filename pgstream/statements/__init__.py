@@ -332,6 +332,7 @@ _SHARED_WORDS = (AlterOwner, AlterPolicy, AlterRelation, AlterRowSecurity, Alter
                  RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
                  *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
+Unknown.known = _BY_WORDS
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
 _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "PRINT", "REJECT", "RESTART", "STOP",
                    "TERMINATE", "USE"))  # fmt: skip

@@ -5,6 +5,8 @@ Owns: the error at the first of them that does not fit. Must not know: any state
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar, Self
 
 from pgstream.sql.cursor import Cursor
@@ -19,7 +21,13 @@ class Unknown(Statement):
 
     words: ClassVar = ()
 
+    known: ClassVar[Iterable[tuple[str, ...]]] = ()
+    """The words of the statements that there are."""
+
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        c.expect(*c.words(1))
-        raise c.fault()
+        first, *rest = c.words(2)
+        c.expect(first)
+        then = {words[1] for words in cls.known if words[0] == first and len(words) > 1}
+        close = difflib.get_close_matches(rest[0], sorted(then), 1, 0.7) if rest else []
+        raise c.fault(f"Perhaps you meant {first} {close[0]}." if close else None)
