@@ -192,8 +192,8 @@ class DescribeEntity(OfEntity):
 
     One row about a topic: its partitions, replicas and configuration (JSON), the Protobuf messages attached to it, the
     first and the next offset of each partition (JSON), how many offsets lie between them, and the newest schemas of its
-    subjects in the store's registry. Of a table the configuration has its columns, primary key and replica identity,
-    and the count is what its PostgreSQL estimates.
+    subjects in the store's registry. Of a data stream: its shards, message, configuration, positions and schema. Of a
+    table: its columns and primary key, replica identity and size (JSON), and how many rows its PostgreSQL estimates.
     """
 
     words: ClassVar = ("DESCRIBE", "ENTITY")
@@ -203,20 +203,38 @@ class DescribeEntity(OfEntity):
         Column("Offsets"), Column("Records", types.BIGINT), Column("Key Schema"), Column("Value Schema"),
     )  # fmt: skip
 
+    async def describe(self, ctx: Context) -> tuple[Column, ...]:
+        return self._layout(places.store(ctx, self.store))
+
+    def _layout(self, store: StoreRecord) -> tuple[Column, ...]:
+        headings = places.store_type(store).described
+        return tuple(_DESCRIBED[h] for h in headings) if headings else self.columns
+
     async def execute(self, ctx: Context) -> Result:
         store = places.store(ctx, self.store)
         places.store_type(store).require(Can.DESCRIBE, self.path.at)
         async with places.open_store(ctx, store, self.path.at) as admin:
             e = await admin.describe(places.entity(self.path))
             held = await admin.extents(e.name)
-        offsets = {str(x.partition): {"first": x.first, "next": x.next} for x in held}
         counts = [x.records for x in held]
-        count = sum(c for c in counts if c is not None) if held and None not in counts else None
-        key, value = [await self._schema(ctx, store, f"{e.name}-{side}") for side in ("key", "value")]
-        messages = [descriptors.attached(ctx, store.name, e.name, side) for side in ("key", "value")]
-        row = (e.name, True, e.partitions, e.replicas, *messages, json_text(e.configs), json_text(offsets), count,
-               key, value)  # fmt: skip
-        return listing(self.columns, [row])
+        found: dict[str, object] = {
+            "Name": e.name,
+            "Is Leaf": True,
+            "Partitions": e.partitions,
+            "Shards": e.partitions,
+            "Replicas": e.replicas,
+            "Columns": ", ".join(f"{c.name} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in e.columns or ()),
+            "Primary Key": ", ".join(e.primary_key),
+            "Configs": json_text(e.configs),
+            "Offsets": json_text({str(x.partition): {"first": x.first, "next": x.next} for x in held}),
+            "Records": sum(c for c in counts if c is not None) if held and None not in counts else None,
+        }
+        layout = self._layout(store)
+        for side in ("key", "value"):
+            found[f"{side.title()} Descriptor"] = descriptors.attached(ctx, store.name, e.name, side)
+            if (schema := f"{side.title()} Schema") in [c.name for c in layout]:
+                found[schema] = await self._schema(ctx, store, f"{e.name}-{side}")
+        return listing(layout, [[found[c.name] for c in layout]])
 
     async def _schema(self, ctx: Context, store: StoreRecord, subject: str) -> str | None:
         """The newest schema of a subject; a registry that is away is told in a notice."""
@@ -229,3 +247,8 @@ class DescribeEntity(OfEntity):
             ctx.notice(e.text)
             return None
         return None if found is None else json_text({"id": found.id, "type": found.kind, "schema": found.text})
+
+
+_DESCRIBED = {c.name: c for c in (*DescribeEntity.columns, Column("Shards", types.INTEGER), Column("Columns"),
+                                  Column("Primary Key"))}  # fmt: skip
+"""The columns that DESCRIBE ENTITY may have, by their headings."""

@@ -379,6 +379,7 @@ class StoreType:
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
     store, which both faces can take away (``Leaving``, ``LeavingInSpark``).
     ``empties``: a record of a changelog with an empty key and no value says that no row is left.
+    ``described``: the headings of DESCRIBE ENTITY's answer, where they are not those of a topic.
     ``dated``: reading from ``latest`` is reading from a moment on, which is that of the statement.
     ``metadata``: the type of ROWMETADATA(), a STRUCT, where ``Can.METADATA`` is whole; ``placed``: those of its fields
     that say where a record is, for a person, where its partition and offset do not.
@@ -412,6 +413,7 @@ class StoreType:
     trouble: str | None = None
     leaves: bool = False
     empties: bool = False
+    described: tuple[str, ...] = ()
     dated: bool = False
     metadata: str | None = None
     placed: tuple[str, ...] = ()

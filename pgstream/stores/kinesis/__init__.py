@@ -20,6 +20,7 @@ STORE = StoreType(
     counts={"kinesis.shards": "partitions"},
     reading=("kinesis.poll.interval.millis", "source.max.records.per.trigger"),
     trouble="pgstream.stores.kinesis.troubles:trouble",
+    described=("Name", "Shards", "Value Descriptor", "Configs", "Offsets", "Records", "Value Schema"),
     dated=True,
     metadata="STRUCT<stream VARCHAR, partition_key VARCHAR, shard_id VARCHAR, sequence_number VARCHAR>",
     placed=("shard_id", "sequence_number"),

@@ -36,6 +36,7 @@ STORE = StoreType(
     trouble="pgstream.stores.postgresql.troubles:trouble",
     leaves=True,
     empties=True,
+    described=("Name", "Columns", "Primary Key", "Configs", "Records"),
     can={
         **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.TABLE, Can.SINK, Can.DELETES, Can.LOOKUP),
         Can.METADATA: Never("Where a change stands is in its column source."),

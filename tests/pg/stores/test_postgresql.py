@@ -120,8 +120,12 @@ def test_statements_over_a_store(server: Server, shop: Postgres) -> None:
         assert c.execute("PRINT ENTITY made IN STORE pg_admin WITH ('from_beginning')").fetchall()[0][:2] == (
             '{"id" : 1}', '{"id":1,"v":"x"}',
         )  # fmt: skip
-        (described,) = c.execute("DESCRIBE ENTITY public.made IN STORE pg_admin").fetchall()
-        assert "id bigint not null, v character varying" in str(described)
+        # Also as the extended protocol asks, before it runs.
+        found = c.execute("DESCRIBE ENTITY public.made IN STORE pg_admin", prepare=True)
+        assert [d.name for d in found.description or ()] == ["Name", "Columns", "Primary Key", "Configs", "Records"]
+        ((name, columns, key, configs, _),) = found.fetchall()
+        assert (name, columns, key) == ("public.made", "id BIGINT NOT NULL, v VARCHAR", "id")
+        assert "id bigint not null, v character varying" in configs
         # A table is declared with its own columns, or made.
         c.execute("CREATE TABLE pg_made WITH ('store' = pg_admin, 'postgresql.table.name' = 'made')")
         assert [r[:2] for r in c.execute("DESCRIBE TABLE COLUMNS pg_made").fetchall()] == [

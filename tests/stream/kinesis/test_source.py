@@ -81,6 +81,7 @@ def test_what_kinesis_says_of_a_record(db: psycopg.Connection[Any], aws: Aws) ->
     there = sorted((json.loads(r["Data"])["id"], r["PartitionKey"], "kin_meta", r["PartitionKey"], r["ShardId"],
                     r["SequenceNumber"]) for r in aws.records("kin_meta"))  # fmt: skip
     assert db.execute("SELECT id, k, s, p, shard, n FROM kin_meta_view ORDER BY id").fetchall() == there
+    assert one(db, "DESCRIBE ENTITY kin_meta IN STORE kin_meta")[:3] == ("kin_meta", 2, None)
     aws.put("kin_meta", [("k1", "not json")])
     bad = next(r for r in aws.records("kin_meta") if r["Data"] == b"not json")
     place = f'record at shard id {bad["ShardId"]}, sequence number {bad["SequenceNumber"]} of topic "kin_meta"'
