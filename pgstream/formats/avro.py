@@ -127,8 +127,12 @@ class _Expansion:
 
 
 def columns_of(schema: Any) -> tuple[Field, ...]:
-    """The fields of a record schema. UnusableSchema for any other, or for a type that the language has not."""
+    """The fields of a record schema, or the records of a union. UnusableSchema for any other, or for a type that the
+    language has not.
+    """
     body = _body(schema)
+    if isinstance(body, list) and all(_word(b) in ("record", "null") for b in body):
+        return tuple(Field(name, type_, nullable=True) for name, type_ in _type(body, "").fields)
     if not isinstance(body, Mapping) or body.get("type") != "record":
         raise UnusableSchema(why="it is not a record, so it has no columns", hint="Declare the one column that it is.")
     if not body["fields"]:

@@ -155,6 +155,34 @@ def test_to_columns_and_back(codec: Codec) -> None:
     assert [plain(unframed(schema, v)) for v in written] == [plain(unframed(schema, v)) for v in values]
 
 
+A = {"type": "record", "name": "e.A", "fields": [{"name": "x", "type": "int"}, {"name": "both", "type": "string"}]}
+B = {"type": "record", "name": "e.B", "fields": [{"name": "both", "type": "string"}, {"name": "y", "type": "long"}]}
+IN_A, IN_B = ("e.A", {"x": 1, "both": "a"}), ("e.B", {"both": "b", "y": 2})
+# The schema of a whole value, the columns, values, and rows of them.
+WHOLE: dict[str, tuple[Any, str, list[Any], list[dict[str, Any]]]] = {
+    "a number": ({"type": "long"}, "v BIGINT", [5], [{"v": 5}]),
+    "a list": ({"type": "array", "items": ["null", "int"]}, "v ARRAY<INT>", [[1, None]], [{"v": [1, None]}]),
+    "a record or null": (["null", A], "x INT, both STRING", [IN_A, None],
+                         [{"x": 1, "both": "a"}, {"x": None, "both": None}]),
+    "a record or null, of which one field": ([A, "null"], "x INT", [IN_A, None], [{"x": 1}, {"x": None}]),
+    "a record or null, in one column": (["null", A], "v STRUCT<x: INT>", [IN_A, None], [{"v": {"x": 1}}, {"v": None}]),
+    "records, a column each": ([A, B], "b STRUCT<y: BIGINT>, a STRUCT<x: INT>", [IN_A, IN_B],
+                               [{"b": None, "a": {"x": 1}}, {"b": {"y": 2}, "a": None}]),
+    "records, a column for one": ([A, B], "b STRUCT<y: BIGINT>", [IN_A, IN_B], [{"b": None}, {"b": {"y": 2}}]),
+    "records, their fields": ([A, "null", B], "both STRING, y BIGINT", [IN_A, IN_B, None],
+                              [{"both": "a", "y": None}, {"both": "b", "y": 2}, {"both": None, "y": None}]),
+    "records, in one column": ([A, B], "v STRUCT<a: STRUCT<x: INT>, b: STRUCT<y: BIGINT>>", [IN_B],
+                               [{"v": {"a": None, "b": {"y": 2}}}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_values(codec: Codec, name: str) -> None:
+    schema, columns, values, rows = WHOLE[name]
+    id_ = codec.register(schema)
+    assert codec.read(columns, [framed(fastavro.parse_schema(schema), id_, v) for v in values]) == rows
+
+
 def test_what_has_no_column() -> None:
     def columns(type_: Any) -> Any:
         return avro.columns_of(

@@ -85,6 +85,15 @@ def test_what_libraries_take_in_their_stride(type_: object, column: str) -> None
     assert columns(record({"name": "a", "type": type_}))[0][1] == column
 
 
+def test_a_union_of_records_has_a_column_for_each() -> None:
+    paid = {"type": "record", "name": "shop.Paid", "fields": [{"name": "cents", "type": "long"}]}
+    found = [("address", "STRUCT<town VARCHAR>", True), ("paid", "STRUCT<cents BIGINT>", True)]
+    assert columns(json.dumps(["null", "shop.address", "shop.Paid"]), json.dumps(ADDRESS), json.dumps(paid)) == found
+    assert columns(json.dumps(["null", ADDRESS])) == [("town", "VARCHAR", False)]
+    with pytest.raises(UnusableSchema, match="not a record"):
+        columns(json.dumps([ADDRESS, "string"]))
+
+
 def bomb() -> str:
     inner: object = {"type": "record", "name": "b39", "fields": [{"name": "x", "type": "int"}]}
     for n in reversed(range(39)):

@@ -63,21 +63,36 @@ private class AvroFields(places: Array[Int], readers: Array[AvroValue]) {
   }
 }
 
+/** A union of records: the one that is there. */
+private class AvroBranches(branches: Array[AvroFields]) extends AvroFields(Array.empty, Array.empty) {
+  override def read(d: AvroBytes, values: Array[Any]): Unit = branches(d.readInt()).read(d, values)
+}
+
 private object AvroFields {
-  /** A whole value or key: the fields of a record, or the one column that anything else is. */
-  def of(s: Schema, columns: StructType): AvroFields = record(s) match {
-    case Some(r) if !(columns.length == 1 && s.getType == UNION) => fields(r, columns, "")
+  /** A whole value or key: the fields of a record, of each record of a union, or the one column that anything else is. */
+  def of(s: Schema, columns: StructType): AvroFields = s.getType match {
+    case RECORD => fields(s, columns, "")
+    case UNION if s.getTypes.asScala.forall(b => b.getType == RECORD || b.getType == NULL) && !whole(s, columns) =>
+      new AvroBranches(s.getTypes.asScala.map(branch(_, columns)).toArray)
     case _ if columns.length == 1 =>
       new AvroFields(Array(0), Array(AvroValue.of(s, columns(0).dataType, columns(0).name)))
     case _ => throw new Malformed(s"the schema is ${AvroValue.name(s)}, which has no fields for the columns")
   }
 
-  /** The record that a schema is, also as the only thing beside null. */
-  private def record(s: Schema): Option[Schema] = s.getType match {
-    case RECORD => Some(s)
-    case UNION => Some(s.getTypes.asScala.filter(_.getType != NULL).toSeq).filter(_.length == 1).flatMap(t => record(t.head))
-    case _ => None
-  }
+  /** Whether one column is all of a union of records: nothing in it has its name. */
+  private def whole(s: Schema, columns: StructType): Boolean = columns.length == 1 && !s.getTypes.asScala.exists(b =>
+    b.getType == RECORD && (AvroValue.branch(b) == columns(0).name || b.getField(columns(0).name) != null))
+
+  /** One record of a union: the column of its name, or the columns of its fields. */
+  private def branch(b: Schema, columns: StructType): AvroFields =
+    if (b.getType == NULL) new AvroFields(Array.empty, Array.empty)
+    else
+      try {
+        val at = columns.fieldNames.indexOf(AvroValue.branch(b))
+        if (at < 0) fields(b, columns, "") else new AvroFields(Array(at), Array(AvroValue.of(b, columns(at).dataType, columns(at).name)))
+      } catch {
+        case e: Malformed => new AvroFields(Array.empty, Array.empty) { override def read(d: AvroBytes, values: Array[Any]): Unit = throw e }
+      }
 
   def fields(s: Schema, columns: StructType, path: String): AvroFields = {
     val declared = columns.fieldNames.zipWithIndex.toMap
