@@ -13,6 +13,7 @@ from pgstream.stores.spec import Trouble, sentence
 
 _KAFKA = "org.apache.kafka.common.errors."
 _UNTRUSTED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
+_CREDENTIALS = "The query tries again by itself; UPDATE STORE changes the store's credentials and certificates."
 _REFUSED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
             "TransactionalIdAuthorizationException", "RecordTooLargeException", "InvalidTimestampException",
             "InvalidTopicException", "InvalidRecordException")  # fmt: skip
@@ -46,5 +47,5 @@ def _of_client(short: str, message: str, store: str, root: str) -> Trouble:
 
 
 def _away(kind: str, store: str, why: str) -> Trouble:
-    e = StoreUnreachable(name=store, why=why)
+    e = StoreUnreachable(name=store, why=why, hint=_CREDENTIALS if kind == "refused" else None)
     return Trouble(kind, e.sqlstate, e.text, e.detail, e.hint)

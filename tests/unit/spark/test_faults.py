@@ -56,6 +56,12 @@ def test_root_causes(root: dict[str, object], kind: str, code: str) -> None:
     assert (fault.kind, fault.sqlstate) == (kind, code)
 
 
+def test_refused_credentials_say_what_changes_them() -> None:
+    refused = link(KAFKA + "SaslAuthenticationException", "Authentication failed due to invalid credentials")
+    fault = faults.from_chain([OUTER, refused], {"k": "kafka"})
+    assert "invalid credentials" in fault.message and "UPDATE STORE" in (fault.hint or "")
+
+
 def test_bad_record_names_its_place_and_the_way_out() -> None:
     bad = link("x.BadRecordException", "…", topic="t", partition=1, offset=7, reason="not JSON: boom")
     fault = faults.from_chain([OUTER, bad])
