@@ -12,8 +12,9 @@ import asyncio
 import base64
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -37,6 +38,7 @@ from pgstream.engine.channel import (
     Ready,
     Rows,
     Running,
+    Start,
 )
 from pgstream.engine.computation import Computation
 from pgstream.engine.life import Queries
@@ -332,35 +334,32 @@ class ComputePool:
     def open_result(self, plan: Plan, role: str, place: Place) -> ResultStream:
         """Rows of a role's interactive SELECT. ``aclose`` ends its Spark query."""
         query = str(uuid.uuid4())
-
-        async def begin(stream: ResultStream) -> None:
-            place.take()
-            await self._awake()
-            start = await requests.start_result(self._catalog, query, plan, role)
-            self._results[query] = stream
-            self._pool.send(start)
-
-        def forget(id: str) -> None:
-            self._results.pop(id, None)
-            place.leave()
-
-        return ResultStream(query, begin, self._pool.send, forget)
+        starts = self._of_statement(query, place, partial(requests.start_result, self._catalog, query, plan, role))
+        return ResultStream(query, starts, self._pool.send, partial(self._forget, place))
 
     def computation(self, query: str, plan: Plan, table: str, limits: requests.Limits, place: Place) -> Computation:
         """A view's query once more, beside the view, for as long as the context that this is lasts."""
+        made = partial(requests.start_beside, self._catalog, query, plan, table, limits)
+        starts = self._of_statement(query, place, made)
+        return Computation(query, starts, self._pool.send, partial(self._forget, place))
 
-        async def start(computation: Computation) -> None:
+    def _of_statement(
+        self, query: str, place: Place, made: Callable[[], Awaitable[Start]]
+    ) -> Callable[[ResultStream | Computation], Awaitable[None]]:
+        """What sends a query to the worker that lasts as long as its statement, and takes one of its user's places."""
+
+        async def begin(told: ResultStream | Computation) -> None:
             place.take()
             await self._awake()
-            request = await requests.start_beside(self._catalog, query, plan, table, limits)
-            self._results[query] = computation
-            self._pool.send(request)
+            start = await made()
+            self._results[query] = told
+            self._pool.send(start)
 
-        def forget(id: str) -> None:
-            self._results.pop(id, None)
-            place.leave()
+        return begin
 
-        return Computation(query, start, self._pool.send, forget)
+    def _forget(self, place: Place, query: str) -> None:
+        self._results.pop(query, None)
+        place.leave()
 
     # What the worker says
 
