@@ -13,7 +13,7 @@ from typing import Protocol
 
 from pgstream.errors import ProtocolViolation
 from pgstream.server.copy_out import CopyRows
-from pgstream.statements.base import Column, Result, TextRow
+from pgstream.statements.base import Column, KeptRow, Result, TextRow
 from pgstream.wire import backend, values
 from pgstream.wire.encodings import UTF8, encode
 
@@ -67,8 +67,16 @@ class Rows:
 
     def __init__(self, columns: Sequence[Column], forms: Sequence[int], codec: str) -> None:
         self._encoders = [value_encoder(c.type.oid, f, codec) for c, f in zip(columns, forms, strict=True)]
+        self._plain = codec == UTF8 and not any(forms)
 
     def row(self, row: TextRow) -> bytes:
+        if not self._plain or not isinstance(row, KeptRow):
+            return self._message(row)
+        if row.sent is None:
+            row.sent = self._message(row)
+        return row.sent
+
+    def _message(self, row: TextRow) -> bytes:
         return backend.data_row(
             [None if v is None else encode(v) for v, encode in zip(row, self._encoders, strict=True)]
         )

@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 TextRow = Sequence[str | None]
 
 
+class KeptRow(list[str | None]):
+    """A row that is answered again and again. ``sent`` keeps it as a client gets it in text and UTF-8."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self, values: TextRow) -> None:
+        super().__init__(values)
+        self.sent: bytes | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """An output column: name and type; its values travel in PostgreSQL's text format."""

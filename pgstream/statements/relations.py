@@ -19,7 +19,7 @@ from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS, ddl, done, json_text, listing, missing
-from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow, rows
+from pgstream.statements.base import DDL_ROW, Column, Context, KeptRow, Result, Statement, TextRow, rows
 from pgstream.statements.heading import expect
 
 _ROW = (
@@ -46,11 +46,11 @@ def properties(r: RelationRecord, snapshot: Snapshot) -> dict[str, str]:
 
 def _line(r: RelationRecord, snapshot: Snapshot) -> TextRow:
     """Its row, made once: catalogues of thousands of relations are listed again and again."""
-    line: TextRow | None = r.memo.get(_LINE)
+    line: KeptRow | None = r.memo.get(_LINE)
     if line is None:
         described = json_text(properties(r, snapshot))
         values = r.full.name, r.kind, r.owner, r.state, described, r.created_at, r.updated_at, json_text(r.full.path)
-        line = r.memo[_LINE] = rows(values)[0]
+        line = r.memo[_LINE] = KeptRow(rows(values)[0])
     return line
 
 

@@ -10,7 +10,7 @@ import pytest
 from pgstream import types
 from pgstream.errors import Canceled
 from pgstream.server.results import Sending, formats
-from pgstream.statements.base import Column, Result, TextRow
+from pgstream.statements.base import Column, KeptRow, Result, TextRow
 from pgstream.wire import backend
 
 COLUMNS = (Column("n", types.BIGINT),)
@@ -140,3 +140,14 @@ async def test_canceled_while_a_row_is_awaited(stream: Stream, client: Client) -
     await asyncio.wait({waiting})
     await out.close()
     assert waiting.cancelled() and stream.closed
+
+
+async def test_a_row_that_is_kept_is_made_once(client: Client) -> None:
+    """For those who want text in UTF-8; for others it is made as they want it."""
+    kept = KeptRow(["7"])
+    for forms, codec in (((0,), "utf-8"), ((0,), "utf-8"), ((1,), "utf-8"), ((0,), "latin-1")):
+        await Sending(Result("SELECT {rows}", COLUMNS, [kept]), forms, codec).send(client)
+    text, binary = backend.data_row([b"7"]), backend.data_row([(7).to_bytes(8)])
+    assert client.heard == text + text + binary + text
+    assert kept.sent == text
+    assert kept == ["7"]
