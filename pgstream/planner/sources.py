@@ -8,9 +8,19 @@ Must not know: SELECT. Start reading at ``open_source`` and ``open_view``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pgstream import stores
-from pgstream.catalog.records import RelationRecord, Snapshot, StoreRecord
-from pgstream.errors import InvalidOption, MissingOption, NotSupported, NotYet, UndefinedRelation, UndefinedStore
+from pgstream.catalog.records import RelationRecord, Snapshot
+from pgstream.errors import (
+    InsufficientPrivilege,
+    InvalidOption,
+    MissingOption,
+    NotSupported,
+    NotYet,
+    UndefinedRelation,
+    UndefinedStore,
+)
 from pgstream.names import QName
 from pgstream.planner import plan
 from pgstream.properties import Given, Options
@@ -21,6 +31,7 @@ from pgstream.stores.spec import Can, Full, Kind, Option, OptionTable
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
 _ERROR = "source.deserialization.error."
+_LOG_TOPIC, _LOG_STORE = _ERROR + "log.topic", _ERROR + "log.store"
 VIEW = OptionTable(
     "a materialized view as a source",
     (
@@ -65,12 +76,7 @@ def open_source(
         raise
     settled = {**relation.properties, **checked}
     handling = _ON_BAD_RECORD[settled.get(_ERROR + "handling", "TERMINATE").upper()]
-    log_store = settled.get(_ERROR + "log.store", store.name) if handling == "log" else None
-    if log_store is not None and _ERROR + "log.store" in given:
-        kept = _store(log_store, snapshot, _value_at(given, _ERROR + "log.store"))
-        stores.find(kept.type).require(Can.BAD_RECORDS, _value_at(given, _ERROR + "log.store"))
-    elif log_store is not None:
-        kind.require(Can.BAD_RECORDS, at)
+    log_store = _log_store(relation, settled, given, snapshot, at) if handling == "log" else None
     return plan.Source(
         alias=alias,
         relation=str(relation.full),
@@ -90,7 +96,7 @@ def open_source(
         idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
         starting_position=settled.get("starting.position", "latest").lower(),
         on_bad_record=handling,
-        bad_record_topic=settled.get(_ERROR + "log.topic") if handling == "log" else None,
+        bad_record_topic=settled.get(_LOG_TOPIC) if handling == "log" else None,
         bad_record_store=log_store,
         options={k: v for k, v in settled.items() if k.startswith(kind.reading)},
         at=at,
@@ -130,15 +136,32 @@ def state_ttl(given: Options) -> int | None:
     return int(duration(found.value)) if found is not None and found.value is not None else None
 
 
-def _store(name: str, snapshot: Snapshot, at: int | None) -> StoreRecord:
-    store = snapshot.stores.get(name)
-    if store is None:
+def _log_store(
+    relation: RelationRecord, settled: Mapping[str, str], given: Options, snapshot: Snapshot, at: int | None
+) -> str:
+    """The store of the bad records' topic. Reading a relation needs no right on a store, writing there does: who reads,
+    where the query names the topic or its store, otherwise the relation's owner.
+    Errors: UndefinedStore, InsufficientPrivilege, NotSupported.
+    """
+    name, named = settled.get(_LOG_STORE, relation.store or ""), given.get(_LOG_STORE)
+    at = at if named is None else named.value_at
+    if named is not None and name not in snapshot.stores:
         raise UndefinedStore(name=name, at=at)
-    return store
-
-
-def _value_at(given: Options, name: str) -> int | None:
-    return given[name].value_at if name in given else None
+    store, topic = snapshot.store_behind(name), given.get(_LOG_TOPIC)
+    if topic is not None and name not in snapshot.stores:
+        raise InsufficientPrivilege(
+            kind="the store of", name=f'{relation.label} "{relation.full.name}"', at=topic.value_at,
+            detail="Bad records are written to it, which needs USAGE on it.",
+            hint="'source.deserialization.error.log.store' names another store.",
+        )  # fmt: skip
+    told = named is not None or topic is not None
+    if not told and not snapshot.access.has(relation.owner, "usage", "store", name, store.owner):
+        raise InsufficientPrivilege(
+            kind=relation.label, name=relation.full.name, at=at,
+            detail=f'Its bad records are written to a store that its owner, role "{relation.owner}", has no USAGE on.',
+        )  # fmt: skip
+    stores.find(store.type).require(Can.BAD_RECORDS, at)
+    return name
 
 
 def _timestamp(relation: RelationRecord, name: str | None, given: Given | None) -> str | None:

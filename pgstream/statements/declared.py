@@ -68,6 +68,9 @@ def declare(
         kind.require(can, at)
     checked = kind.relation_options.check(given)
     checked.pop("store", None)
+    log = given.get("source.deserialization.error.log.store")
+    if log is not None and log.value is not None:
+        places.store(ctx, Name(log.value, log.value_at))
     properties: dict[str, str] = {}
     entity_options: dict[str, str] = {}
     for key, value in checked.items():

@@ -89,11 +89,11 @@ class House:
 
     def relation(self, name: str, kind: str = "stream", database: str = "main", **given: Any) -> RelationRecord:
         """A stream, or a materialized view with its query, that belongs to sysadmin unless said otherwise."""
-        owner = given.pop("owner", "sysadmin")
+        owner, properties = given.pop("owner", "sysadmin"), given.pop("properties", {"value.format": "json"})
         record = RelationRecord(
             id=str(uuid.uuid4()), full=FullName(database, "public", name), kind=kind, owner=owner, entity=name,
             columns=tuple(ColumnRecord(n, types.parse(t)) for n, t in (("id", "BIGINT"), ("secret", "VARCHAR"))),
-            properties={"value.format": "json"}, **given,
+            properties=properties, **given,
         )  # fmt: skip
         if kind != "materialized_view":
             return self.run(self.catalog.create_relation(record))

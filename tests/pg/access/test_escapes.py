@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from pgstream import types
+from pgstream.catalog.privileges import Grant
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import reader
 from pgstream.errors import EngineUnavailable
@@ -169,3 +170,37 @@ def test_a_name_that_has_become_anothers_query(
         monkeypatch.setattr(house.catalog, "query", query)
         with pytest.raises(psycopg.errors.UndefinedObject, match='query "twice" does not exist'):
             mal.execute(text.encode())
+
+
+LOG = "'source.deserialization.error.handling' = IGNORE_AND_LOG, 'source.deserialization.error.log.topic' = 'victim'"
+
+
+def test_bad_records_go_where_who_names_the_topic_may_write(house: House, mal: psycopg.Connection[Any]) -> None:
+    """SELECT on a stream is no right to write into its store, nor its owner's to write into one that it may not use."""
+    of_store = "'source.deserialization.error.log.store' = {}"
+    said = {
+        store: _said(mal, f"SELECT id FROM lows WITH ({LOG}, {of_store.format(store)})", store)
+        for store in ("hidden", "absent")
+    }
+    assert said["hidden"] == said["absent"]
+    assert said["hidden"].startswith('42704 store "NAME" does not exist')
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match='denied for the store of stream "lows"'):
+        mal.execute(f"SELECT id FROM lows WITH ({LOG})".encode())
+    house.run(house.catalog.authority.grant([Grant("low", "usage", "store", "kept")]))
+    declared = (
+        "CREATE STREAM logs (i INTEGER) WITH ('store' = kept, 'topic' = 'hidden', 'value.format' = 'json', {}, {})"
+    )
+    with pytest.raises(psycopg.errors.UndefinedObject, match='store "hidden" does not exist'):
+        mal.execute(declared.format(LOG, of_store.format("hidden")).encode())
+    options = {"value.format": "json", "source.deserialization.error.handling": "ignore_and_log",
+               "source.deserialization.error.log.topic": "victim"}  # fmt: skip
+    stores = {"logs_kept": ("kept", {}), "logs_hidden": ("kept", {"source.deserialization.error.log.store": "hidden"})}
+    for name, (store, more) in stores.items():
+        house.relation(name, store=store, owner="low", properties=options | more)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="denied for stream logs_hidden"):
+        mal.execute("SELECT id FROM logs_hidden")  # what an earlier version has let be
+    with pytest.raises(psycopg.OperationalError, match="engine"):
+        mal.execute("SELECT id FROM logs_kept")
+    house.run(house.catalog.authority.revoke([Grant("low", "usage", "store", "kept")]))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="denied for stream logs_kept"):
+        mal.execute("SELECT id FROM logs_kept")
