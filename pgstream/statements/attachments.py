@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import datetime as dt
 from pathlib import Path
 
 import yaml
@@ -21,6 +22,7 @@ from pgstream.stores.spec import Kind, OptionTable
 
 LIMIT = 64 << 20
 PROPERTIES = "properties.file"
+PROPERTIES_LIMIT = 1 << 20
 _INLINE = "base64:"
 _FILES = (Kind.FILE, Kind.BINARY)
 
@@ -33,7 +35,8 @@ async def resolve(ctx: Context, given: Options, table: OptionTable) -> dict[str,
     out = dict(given)
     named = out.pop(PROPERTIES, None)
     if named is not None and named.value is not None:
-        for name, value in _properties(await _content(ctx, named), named).items():
+        data = await _content(ctx, named)
+        for name, value in (await asyncio.to_thread(_properties, data, named)).items():
             out.setdefault(name.lower(), Given(name, value, named.value_at, named.value_at))
     for key, g in out.items():
         option = table.find(g.name)
@@ -90,18 +93,49 @@ def _text(data: bytes, g: Given) -> str:
     return text
 
 
+class _Plain(yaml.SafeLoader):
+    """Without aliases: a few lines of them, one made of the others, stand for more than there is memory for."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases cannot be used here", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
 def _properties(data: bytes, g: Given) -> dict[str, str | None]:
+    if len(data) > PROPERTIES_LIMIT:
+        raise InvalidOption(what=f'"{PROPERTIES}" is larger than {PROPERTIES_LIMIT >> 20} MB', at=g.value_at)
     try:
-        found = yaml.safe_load(_text(data, g))
-    except yaml.YAMLError as e:
-        raise InvalidOption(
-            what=f'"{PROPERTIES}" is not YAML', at=g.value_at, detail=" ".join(str(e).split())
-        ) from None
+        found = yaml.load(_text(data, g), _Plain)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        raise InvalidOption(what=f'"{PROPERTIES}" is not YAML', at=g.value_at, detail=_why(e)) from None
     if not isinstance(found, dict) or not all(isinstance(k, str) for k in found):
         raise InvalidOption(what=f'"{PROPERTIES}" must be a mapping of parameters to values', at=g.value_at)
-    out: dict[str, str | None] = {}
-    for name, value in found.items():
-        if isinstance(value, dict | list):
-            raise InvalidOption(what=f'parameter "{name}" of "{PROPERTIES}" must be one value', at=g.value_at)
-        out[name] = str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
-    return out
+    return {name: _value(name, value, g) for name, value in found.items()}
+
+
+def _why(e: Exception) -> str:
+    """What is wrong with a file, without its words: some are secrets."""
+    if isinstance(e, yaml.MarkedYAMLError) and e.problem_mark is not None:
+        told = "a value cannot be read" if isinstance(e, yaml.constructor.ConstructorError) else e.problem
+        return f"Line {e.problem_mark.line + 1}: {told}."
+    return (
+        "It is nested too deeply." if isinstance(e, RecursionError) else f"A value cannot be read: {type(e).__name__}."
+    )
+
+
+def _value(name: str, value: object, g: Given) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str | int | float | dt.date):
+        raise InvalidOption(what=f'parameter "{name}" of "{PROPERTIES}" must be one value', at=g.value_at)
+    try:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    except ValueError:  # more digits than Python writes
+        raise InvalidOption(
+            what=f'the number of parameter "{name}" of "{PROPERTIES}" is too long', at=g.value_at
+        ) from None
+    if "\x00" in name + text:
+        raise InvalidOption(what=f'"{PROPERTIES}" holds a NUL character', at=g.value_at)
+    return text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,3 +65,26 @@ def test_wrong_contents_are_refused(folder: Path) -> None:
             resolve(folder, **values)
     with pytest.raises(InvalidOption, match="no folder for attachments"):
         resolve(None, ca="@ca.pem")
+
+
+MANY = "a: &a {x: 1}\n" + "".join(
+    f"{c}: &{c} {{<<: [*{b}, *{b}]}}\n" for b, c in itertools.pairwise("abcdefghijklmnopq")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (MANY, "aliases cannot be used here"), ("[" * 5000, "nested too deeply"), ("a: 2001-99-99", "cannot be read"),
+        ("a: 0x" + "f" * 5000, "too long"), ('a: "x\\0y"', "NUL"), ("a: [1]", "must be one value"), ("- a", "mapping"),
+        ("a: !!set {b}", "one value"), ("a: b\n" * 300_000, "larger than 1 MB"), ("a: !!python/name:os.system", "YAML"),
+        ("x: 1\npassword: [hunter2", "Line 2"),
+    ],
+)  # fmt: skip
+def test_a_file_of_properties_is_a_few_words(folder: Path, text: str, said: str) -> None:
+    """Whoever makes something may send one: it takes neither memory nor time without end."""
+    with pytest.raises(InvalidOption) as e:
+        resolve(folder, properties_file="base64:" + base64.b64encode(text.encode()).decode())
+    shown = f"{e.value} {e.value.detail}"
+    assert said in shown
+    assert "hunter2" not in shown
