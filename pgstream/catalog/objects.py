@@ -62,13 +62,22 @@ def staging_stem(relation_id: str) -> str:
     return "v_" + relation_id.replace("-", "")
 
 
+async def has_control(conn: Connection) -> bool:
+    """Whether the control database is there, and closed to clients: a first start may have ended between the two."""
+    found = await conn.execute(
+        "SELECT datname FROM pg_database WHERE datname = %s AND NOT has_database_privilege('public', oid, 'CONNECT')",
+        [CONTROL],
+    )
+    return await found.fetchone() is not None
+
+
 async def ensure_control(conn: Connection) -> bool:
     """Make the control database if it is missing; True when it was."""
-    if await (await conn.execute("SELECT 1 FROM pg_database WHERE datname = %s", [CONTROL])).fetchone():
-        return False
-    await run(conn, f"CREATE DATABASE {CONTROL} TEMPLATE template0 ENCODING 'UTF8'")
+    there = await (await conn.execute("SELECT 1 FROM pg_database WHERE datname = %s", [CONTROL])).fetchone()
+    if not there:
+        await run(conn, f"CREATE DATABASE {CONTROL} TEMPLATE template0 ENCODING 'UTF8'")
     await run(conn, f"REVOKE ALL ON DATABASE {CONTROL} FROM PUBLIC")
-    return True
+    return not there
 
 
 @asynccontextmanager

@@ -80,11 +80,19 @@ async def _facts(engine: AsyncEngine, cipher: Cipher) -> tuple[str, bool]:
         return password, True
 
 
-async def open_control(administrator: postgres.Administrator, url: Callable[..., str], cipher: Cipher) -> Opened:
-    """The control database, made and migrated, and the roles that the rest needs."""
+async def ensure_control(administrator: postgres.Administrator) -> None:
+    """The control database, made if it is missing. Clients can hold this lock, but there are none before."""
     async with administrator.connect("postgres") as conn:
-        if await objects.ensure_control(conn):
-            log.info("control database created", database=databases.CONTROL)
+        if await objects.has_control(conn):
+            return
+        async with postgres.turn(administrator, "postgres", postgres.OPEN):
+            if await objects.ensure_control(conn):
+                log.info("control database created", database=databases.CONTROL)
+
+
+async def open_control(administrator: postgres.Administrator, url: Callable[..., str], cipher: Cipher) -> Opened:
+    """The control database migrated, and the roles that the rest needs."""
+    async with administrator.connect("postgres") as conn:
         engine = _engine(url(databases.CONTROL))
         try:
             async with engine.connect() as migrating:

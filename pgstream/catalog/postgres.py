@@ -107,20 +107,20 @@ class Administrator:
 
 TURN_S = 600
 """How long a server waits for its turn: a view that is replaced takes one for as long as its rows are compared."""
-_TURN = "hashtextextended('pgstream:change', 0)"
+CHANGE, OPEN = "pgstream:change", "pgstream:open"
 TAKE_TURN = (
-    f"SELECT set_config('lock_timeout', '{TURN_S}s', true), pg_advisory_xact_lock({_TURN}),"
+    f"SELECT set_config('lock_timeout', '{TURN_S}s', true), pg_advisory_xact_lock(hashtextextended('{CHANGE}', 0)),"
     f" set_config('lock_timeout', '{LOCK_WAIT_S}s', true)"
 )
-"""Servers on one PostgreSQL take turns: to change the catalogue (in the control database, for a transaction), and to
-open it (in ``postgres``, for all of it, and in the control database while they heal)."""
+"""Servers on one PostgreSQL take turns: to change the catalogue (for a transaction), and to open it. Turns are locks in
+the control database: in any other a client could hold them. Only it itself is made under one in ``postgres``."""
 
 
 @asynccontextmanager
-async def turn(administrator: Administrator, database: str) -> AsyncIterator[None]:
+async def turn(administrator: Administrator, database: str, what: str) -> AsyncIterator[None]:
     """Alone among the servers. Errors: RelayedError (55P03) when another one takes too long."""
     async with administrator.connect(database) as conn:
-        await run(conn, f"SET lock_timeout = '{TURN_S}s'", f"SELECT pg_advisory_lock({_TURN})")
+        await run(conn, f"SET lock_timeout = '{TURN_S}s'", f"SELECT pg_advisory_lock(hashtextextended('{what}', 0))")
         yield
 
 

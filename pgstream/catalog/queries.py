@@ -7,7 +7,7 @@ Must not know: what runs them (``engine``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ ACTUAL = frozenset({"starting", "running", "errored", "terminate_requested", "te
 STRAY_S = 5
 KEPT_EVENTS = 100
 """Of a query: one that fails for ever must not fill the catalogue."""
-_MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress", "pool", "tags"})
+_MAY_CHANGE = frozenset({"intended", "actual", "message", "attempt", "progress", "pool"})
 
 
 class _Sink(msgspec.Struct):
@@ -147,7 +147,7 @@ async def strays(session: AsyncSession) -> list[QueryRecord]:
 
 
 async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> QueryRecord:
-    """Set some of intended, actual, message, attempt, progress, pool, tags."""
+    """Set some of intended, actual, message, attempt, progress, pool."""
     if unknown := changes.keys() - _MAY_CHANGE:
         raise ValueError(f"a query's {sorted(unknown)} cannot be changed")
     if changes.get("intended", "running") not in INTENDED or changes.get("actual", "running") not in ACTUAL:
@@ -155,10 +155,21 @@ async def change(session: AsyncSession, id: str, changes: Mapping[str, Any]) -> 
     row = await find(session, id)
     before = row.actual, row.message, row.pool
     for name, value in changes.items():
-        setattr(row, name, dict(value) if name in ("progress", "tags") else value)
+        setattr(row, name, dict(value) if name == "progress" else value)
     await session.flush()
     if (row.actual, row.message, row.pool) != before:
         await _note(session, row, _event(row, before[2]))
+    await session.refresh(row)
+    return rows.query(row)
+
+
+async def tag(session: AsyncSession, id: str, tagged: Callable[[QueryRecord], Mapping[str, str]]) -> QueryRecord:
+    """Other tags, made of those that are there: two at once come one after the other."""
+    row = await session.get(models.QueryRow, id, with_for_update=True)
+    if row is None:
+        raise UndefinedQuery(name=id)
+    row.tags = dict(tagged(rows.query(row)))
+    await session.flush()
     await session.refresh(row)
     return rows.query(row)
 

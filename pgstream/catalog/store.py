@@ -181,13 +181,14 @@ class Catalog:
         """
         cipher = open_cipher(config, data_dir)
         administrator = postgres.Administrator(postgres_url)
-        async with postgres.turn(administrator, "postgres"):
+        await opening.ensure_control(administrator)
+        async with postgres.turn(administrator, databases.CONTROL, postgres.OPEN):
             opened = await opening.open_control(administrator, postgres_url, cipher)
             catalog = cls(opened, postgres_url, cipher)
             try:
                 await opening.first_objects(opened.engine, organization)
                 await opening.first_database(opened.engine, administrator, config)
-                async with postgres.turn(administrator, databases.CONTROL):
+                async with postgres.turn(administrator, databases.CONTROL, postgres.CHANGE):
                     await catalog.refresh()
                     live = [q.id for q in await catalog.queries()]
                     catalog.repaired = await opening.heal(administrator, catalog.snapshot, live)
@@ -678,11 +679,19 @@ class Catalog:
             return await queries.strays(session)
 
     async def set_query(self, id: str, **changes: Any) -> QueryRecord:
-        """Change intended=, actual=, message=, attempt=, progress=, pool= or tags=."""
+        """Change intended=, actual=, message=, attempt=, progress= or pool=."""
         async with self._reading() as session, session.begin():
-            if changes.keys() & {"intended", "tags"}:  # somebody's wish; the rest is the engine's
+            if "intended" in changes:  # somebody's wish; the rest is the engine's
                 await authors.sign(session)
             changed = await queries.change(session, id, changes)
+        await self._copy_queries([id])
+        return changed
+
+    async def tag_query(self, id: str, tagged: Callable[[QueryRecord], Mapping[str, str]]) -> QueryRecord:
+        """Give a query other tags. ``tagged`` makes them of the query as it is, while no one else changes it."""
+        async with self._reading() as session, session.begin():
+            await authors.sign(session)
+            changed = await queries.tag(session, id, tagged)
         await self._copy_queries([id])
         return changed
 

@@ -219,14 +219,18 @@ class AlterQuery(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         query = await access.query(ctx, OWNERSHIP, self.ref, self.at)
+        await ctx.catalog.tag_query(query.id, self._tagged)
+        return done(self.tag, ddl("query", query.id, "ALTER", [query.id], f"query {query.id} was updated"))
+
+    def _tagged(self, query: QueryRecord) -> dict[str, str]:
+        """Errors: UndefinedObject, InvalidOption."""
         tags = {**query.tags, **dict(self.added)}
         for name, at in self.dropped:
             if tags.pop(name, None) is None:
                 raise UndefinedObject(kind="tag", name=name, at=at, hint=_tags(query))
         if len(tags) > _MOST_TAGS:
             raise InvalidOption(what=f"a query has at most {_MOST_TAGS} tags", at=self.at, hint=_tags(query))
-        await ctx.catalog.set_query(query.id, tags=tags)
-        return done(self.tag, ddl("query", query.id, "ALTER", [query.id], f"query {query.id} was updated"))
+        return tags
 
 
 def _tags(query: QueryRecord) -> str:

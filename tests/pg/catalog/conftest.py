@@ -76,3 +76,15 @@ def ask(postgres: Postgres):
             return [list(r) for r in found.fetchall()] if found.description else []
 
     return run
+
+
+@pytest.fixture
+def write(catalog: Catalog):
+    """Run statements as the worker does, in one transaction."""
+
+    def run(*statements: str) -> None:
+        with psycopg.connect(catalog.worker_url("main")) as worker:
+            for statement in statements:
+                worker.execute(statement.encode())
+
+    return run

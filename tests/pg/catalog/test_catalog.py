@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 
 import psycopg
@@ -449,7 +451,6 @@ async def test_newer_catalogue_is_refused(catalog: Catalog, reopen, ask) -> None
 
 
 async def test_another_server_sees_the_change(catalog: Catalog, postgres, config) -> None:
-    import asyncio
 
     other = await Catalog.open(config, postgres.url, config.data_dir)
     async with asyncio.timeout(10):
@@ -458,6 +459,20 @@ async def test_another_server_sees_the_change(catalog: Catalog, postgres, config
                 await catalog.create_store("k", "kafka", {}, frozenset(), "sysadmin")
             await asyncio.sleep(0.01)
     await other.close()
+
+
+async def test_two_who_tag_a_query_at_once(catalog: Catalog) -> None:
+    """Neither's words are lost: what is there is read again where nobody else changes it."""
+    made = await catalog.create_query(query("counts"), view())
+
+    def tagged(name: str) -> Callable[[QueryRecord], dict[str, str]]:
+        return lambda q: {**q.tags, name: q.id[:1]}
+
+    names = [f"t{i}" for i in range(12)]
+    await asyncio.gather(*(catalog.tag_query(made.id, tagged(name)) for name in names))
+    assert (await catalog.query(made.id)).tags == dict.fromkeys(names, made.id[:1])
+    with pytest.raises(UndefinedQuery):
+        await catalog.tag_query(str(uuid.uuid4()), tagged("x"))
 
 
 async def test_models_and_migrations_agree(catalog: Catalog) -> None:

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import psycopg
 import pytest
 
 from pgstream import types
@@ -47,16 +46,6 @@ MODES: dict[str, tuple[tuple[str, ...], str, str, list[Any]]] = {
 async def made(catalog: Catalog, mode: str, key: tuple[str, ...], of: RelationRecord) -> RelationRecord:
     await catalog.create_query(query("counts", mode, key), of)
     return catalog.snapshot.relations[COUNTS.key]
-
-
-@pytest.fixture
-def write(catalog: Catalog):
-    def run(*statements: str) -> None:
-        with psycopg.connect(catalog.worker_url("main")) as worker:
-            for statement in statements:
-                worker.execute(statement.encode())
-
-    return run
 
 
 def batch(of: RelationRecord, number: int) -> str:

@@ -34,16 +34,6 @@ def always(old: object, new: object) -> bool:
     return True
 
 
-@pytest.fixture
-def write(catalog: Catalog):
-    def run(*statements: str) -> None:
-        with psycopg.connect(catalog.worker_url("main")) as worker:
-            for statement in statements:
-                worker.execute(statement.encode())
-
-    return run
-
-
 def ledger(ask) -> list[Any]:
     return ask("SELECT query::text, sink, attempt FROM pg_pgstream.ledger ORDER BY sink", None)
 

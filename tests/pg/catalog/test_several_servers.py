@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -115,12 +116,36 @@ async def test_a_turn_that_does_not_come_is_an_error(
     assert "'600s'" in pg.TAKE_TURN
     short = pg.TAKE_TURN.replace("'600s'", "'100ms'")
     monkeypatch.setattr("pgstream.catalog.store._TAKE_TURN", text(short))
-    async with pg.turn(pg.Administrator(lambda *_: catalog.control_url), ""):
+    async with pg.turn(pg.Administrator(lambda *_: catalog.control_url), "", pg.CHANGE):
         with pytest.raises(RelayedError) as e:
             await second.describe_relation(COUNTS, "x")
     assert e.value.sqlstate == "55P03"
     with pytest.raises(PgStreamError):
         await second.describe_relation(COUNTS, "x")  # there is none; the turn came
+
+
+async def test_a_client_holds_no_turn(catalog: Catalog, postgres: Postgres, another) -> None:
+    """A lock of its own making stops neither a server that starts nor a change."""
+    whats = ", ".join(f"pg_advisory_lock(hashtextextended('{what}', 0))" for what in (pg.CHANGE, pg.OPEN))
+    with contextlib.ExitStack() as stack:
+        for database in ("postgres", "main"):
+            url = postgres.url(database, "admin", "first's password")
+            stack.enter_context(psycopg.connect(url)).execute(f"SELECT {whats}".encode())
+        async with asyncio.timeout(60):
+            third = await another()
+            await third.create_schema("main", "beside", "sysadmin")
+            await third.close()
+    assert ("main", "beside") in third.snapshot.schemas
+
+
+async def test_a_control_database_that_a_first_start_left_open_is_closed(
+    catalog: Catalog, postgres: Postgres, another
+) -> None:
+    with psycopg.connect(postgres.url("postgres"), autocommit=True) as conn:
+        conn.execute("GRANT CONNECT ON DATABASE pgstream_control TO PUBLIC")
+    await (await another()).close()
+    with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+        psycopg.connect(postgres.url("pgstream_control", "admin", "first's password"))
 
 
 async def test_queries_on_their_way_for_long_are_strays(catalog: Catalog, ask, monkeypatch: pytest.MonkeyPatch) -> None:
