@@ -20,21 +20,22 @@ from tests.datadriven import cases
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Name, and where its name alone does not find it in a text: a pattern. Names of later parts say which.
-NAMES: tuple[tuple[str, str, str], ...] = tuple(
-    (name.strip(), pattern.strip(), part.strip())
-    for name, pattern, part in (
-        (line + ";;").split(";")[:3]
+# Name, and where its name alone does not find it in a text: a pattern.
+NAMES: tuple[tuple[str, str], ...] = tuple(
+    (name.strip(), pattern.strip())
+    for name, pattern in (
+        (line + ";").split(";")[:2]
         for line in r"""
 ACCEPT INVITATION
 ALTER API_TOKEN
 ALTER … OWNER TO; ALTER\s+.*\bOWNER\s+TO\b
 ALTER POLICY
+ALTER QUERY … TAG; ALTER\s+QUERY\s.*\bTAG\b
 ALTER … ROW LEVEL SECURITY; ALTER\s+.*\bROW\s+LEVEL\s+SECURITY\b
 ALTER RELATION … SET description; ALTER\s+\S.*\bSET\s+description\b
 ALTER SECURITY INTEGRATION
 ALTER USER … PASSWORD; ALTER\s+(USER|ROLE)\s+.*\bPASSWORD\b
-BEGIN APPLICATION; ; 7
+BEGIN APPLICATION
 CAN I
 CHECK MATERIALIZED VIEW
 COPY DESCRIPTOR_SOURCE
@@ -64,14 +65,14 @@ CREATE STREAM; CREATE\s+STREAM\s(?!.*\)?\s+AS\s+SELECT)
 CREATE STREAM AS SELECT; CREATE\s+STREAM\s.*\bAS\s+(SELECT|WITH)
 CREATE TABLE; CREATE\s+TABLE\s.*\bWITH\s*\(\s*'
 CREATE TABLE AS SELECT; CREATE\s+TABLE\s.*\bWITH\s*\(\s*'.*\bAS\s+SELECT
-CREATE VIRTUAL CHANGELOG; ; 7
-CREATE VIRTUAL STREAM; ; 7
+CREATE VIRTUAL CHANGELOG
+CREATE VIRTUAL STREAM
 DESCRIBE <statement>; DESCRIBE\s+(CREATE|INSERT|SELECT|WITH)\b
 DESCRIBE ENTITY; DESCRIBE\s+(ENTITY|TOPIC)\b
 DESCRIBE QUERY; DESCRIBE\s+QUERY\s+(?!(STATE|METRICS|EVENTS)\s)
-DESCRIBE QUERY EVENTS; ; 4
-DESCRIBE QUERY METRICS; ; 4
-DESCRIBE QUERY STATE; ; 4
+DESCRIBE QUERY EVENTS
+DESCRIBE QUERY METRICS
+DESCRIBE QUERY STATE
 DESCRIBE RELATION; DESCRIBE\s+RELATION\s+(?!COLUMNS)
 DESCRIBE RELATION COLUMNS
 DESCRIBE ROLE
@@ -144,7 +145,7 @@ REINDEX
 REJECT INVITATION
 REPAIR MATERIALIZED VIEW
 RESTART QUERY
-Resume query (QUERY WITH); \bresume\.from\.query\.; 4
+Resume query (QUERY WITH); .*\bresume\.from\.query\.
 REVOKE INVITATION
 REVOKE PRIVILEGES; REVOKE\s+(?!INVITATION\b|ROLE\b).*\bFROM\b
 REVOKE ROLE
@@ -180,7 +181,8 @@ _CLASS = {
     "DESCRIBE <statement>": "DescribeStatement", "GRANT PRIVILEGES": "GrantPrivileges",
     "REVOKE PRIVILEGES": "RevokePrivileges", "INSERT INTO … SELECT": "InsertInto",
     "INSERT INTO ENTITY … VALUE": "InsertIntoEntity", "SELECT (streaming)": "SelectStream",
-    "SELECT from deltastream.sys": POSTGRESQL, "Resume query (QUERY WITH)": "",
+    "SELECT from deltastream.sys": POSTGRESQL, "Resume query (QUERY WITH)": "InsertInto",
+    "ALTER QUERY … TAG": "AlterQuery",
     "CREATE CHANGELOG AS SELECT": "CreateChangelogAs", "CREATE STREAM AS SELECT": "CreateStreamAs",
     "CREATE OR REPLACE MATERIALIZED VIEW": "ReplaceMaterializedViewAs",
     "CREATE MATERIALIZED VIEW AS SELECT": "CreateMaterializedViewAs", "CREATE CHANGELOG": "CreateChangelog",
@@ -188,6 +190,7 @@ _CLASS = {
 }  # fmt: skip
 _EXECUTED = frozenset(("statement", "query", "user", "as"))
 _FAILS = frozenset(("raises", "fault", "refused", "denied"))
+_APPLICATION = re.compile(r"\s*BEGIN\s+APPLICATION\s+\w+\s", re.I)
 Seen = tuple[str, str]
 """What a test does with a text (``executed``, ``error``, ``privilege``), and the text."""
 
@@ -196,7 +199,14 @@ def _in_flows(folder: Path) -> Iterator[Seen]:
     for path in sorted(folder.rglob("*.test")):
         for case in cases(path):
             wrong = case.directive == "error" or re.match(r"\w{5}( at \d+)?: ", case.expected)
-            yield ("error" if wrong else "executed"), case.input
+            yield from (("error" if wrong else "executed", text) for text in (case.input, *_within(case.input)))
+
+
+def _within(text: str) -> Iterator[str]:
+    """The statements of an application."""
+    found = _APPLICATION.match(text)
+    if found is not None:
+        yield from text[found.end() :].split(";")
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
@@ -204,6 +214,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
         if isinstance(n, ast.Constant) and isinstance(n.value, (str, bytes)):
             text = n.value.decode(errors="replace") if isinstance(n.value, bytes) else n.value
             yield from text.split(";")
+            yield from _within(text)
         elif isinstance(n, ast.JoinedStr):
             yield "".join(str(v.value) if isinstance(v, ast.Constant) else "x" for v in n.values)
 
@@ -239,7 +250,7 @@ def seen() -> dict[str, frozenset[str]]:
         for path in sorted((tests / folder).rglob("test_*.py")):
             found.update(_in_python(path))
     access = tests / "pg" / "access"
-    found.update(("privilege", t) for path in access.rglob("*.py") for _, t in _in_python(path))
+    found.update(("privilege", t) for path in access.rglob("*.py") for t in _texts(ast.parse(path.read_text())))
     found.update(("privilege", t) for _, t in _in_flows(access))
     return {what: frozenset(t.strip() for w, t in found if w == what) for what in ("executed", "error", "privilege")}
 
@@ -265,17 +276,15 @@ def page() -> str:
         "# Coverage\n\n<!-- Made by docs/generate.py from the statements and the tests; do not edit. -->\n\n",
         "Every statement name of the language. *Parsed*: a class has its grammar. *Executed*, *error*: a test with a\n"
         "server runs it, or expects its refusal. *Privilege*: a test of `tests/pg/access` asks who may. A tick is\n"
-        "found ",
-        "by reading the tests (`docs/tested.py`); an empty cell of a later part names the part.\n\n",
-        "| statement | parsed | executed | privilege | error | |\n|---|---|---|---|---|---|\n",
+        "found by reading the tests (`docs/tested.py`).\n\n",
+        "| statement | parsed | executed | privilege | error |\n|---|---|---|---|---|\n",
     ]
-    for name, pattern, part in NAMES:
+    for name, pattern in NAMES:
         known = _class(name)
         found = _pattern(name, pattern)
         ticks = ["✓" if known else ""]
         for what in ("executed", "privilege", "error"):
             ticks.append("✓" if known and any(found.match(t) for t in seen()[what]) else "")
-        note = f"part {part}" if part and part[0].isdigit() else part
         shown = name.replace("<", "&lt;")
-        out.append(f"| {shown} | {' | '.join(ticks)} | {note if not all(ticks) else ''} |\n")
+        out.append(f"| {shown} | {' | '.join(ticks)} |\n")
     return "".join(out)

@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from pgstream import types
 from pgstream.errors import DuplicateColumn, NameTooLong, PgStreamError, SyntaxEnd
-from pgstream.names import Name, QName
+from pgstream.names import Name, QName, quote
 from pgstream.properties import Given
 from pgstream.sql import dialect, properties
 from pgstream.sql.columns import ColumnDef
@@ -117,12 +117,8 @@ class Cursor:
     def signature(self) -> QName:
         """A function as it is kept: ``name(TYPE, …)``; a name alone stands for one without arguments."""
         at, name = self.at, self.name().text
-        types_: list[str] = []
-        if self.accept("("):
-            while not self.accept(")"):
-                types_.append(str(self.type()))
-                self.accept(",")
-        return QName((f"{name}({', '.join(types_)})",), at)
+        arguments = self.arguments() if self.peek("(") else ()
+        return QName((f"{quote(name)}({', '.join(str(type_) for _, type_ in arguments)})",), at)
 
     def path(self) -> QName:
         """An entity's path in a store: one or more dotted parts."""

@@ -325,10 +325,10 @@ STATEMENTS: tuple[type[Statement], ...] = (
 
 # Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
 _AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
-_SHARED_WORDS = (AlterOwner, AlterPolicy, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor, CopyStream,
-                 CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable, CreateTableAs,
-                 DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable, DropView,
-                 FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, Reindex,
+_SHARED_WORDS = (AlterOwner, AlterPolicy, AlterQuery, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor,
+                 CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable,
+                 CreateTableAs, DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable,
+                 DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, Reindex,
                  RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
                  *_AS.values())  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}

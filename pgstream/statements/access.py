@@ -14,7 +14,7 @@ from pgstream.catalog import kinds
 from pgstream.catalog.privileges import ADMIN, MEMBERS, OWNERSHIP
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, QueryRecord, SchemaRecord, Snapshot
 from pgstream.errors import DependentsExist, InsufficientPrivilege, NoCurrentStore, UndefinedQuery
-from pgstream.names import FullName, Name, QName
+from pgstream.names import FullName, Name, QName, quote
 from pgstream.properties import Options
 from pgstream.sql.select import Select, names
 
@@ -94,8 +94,7 @@ async def check(ctx: Context, statement: Statement) -> None:
 
 async def require(ctx: Context, need: Need) -> None:
     """One need of the session's role."""
-    access = ctx.catalog.snapshot.access
-    over = access.manages(ctx.session.role, need.unless or ("manage_grants" if need.granting else ""))
+    over = _manages(ctx, ctx.session.role, need)
     found = await find(ctx, need.kind, need.name, everything=over)
     at = need.name.at if need.name is not None else None
     if found is None:
@@ -106,9 +105,19 @@ async def require(ctx: Context, need: Need) -> None:
         raise kinds.missing(need.kind, shown(ctx.session, need.kind, need.name), at)
     if over or need.privilege == SEES:
         return
+    if not _may(ctx, ctx.session.role, need, found):
+        raise _denied(ctx, need, found, at)
+
+
+def _manages(ctx: Context, role: str, need: Need) -> bool:
+    """Whether a privilege on the organization does for a need."""
+    return ctx.catalog.snapshot.access.manages(role, need.unless or ("manage_grants" if need.granting else ""))
+
+
+def _may(ctx: Context, role: str, need: Need, target: Target) -> bool:
+    access = ctx.catalog.snapshot.access
     may = access.may_grant if need.granting else access.has
-    if not may(ctx.session.role, need.privilege, found.kind, found.name, found.owner):
-        raise denied(ctx, need.privilege, found, at)
+    return may(role, need.privilege, target.kind, target.name, target.owner)
 
 
 async def _is_postgres(ctx: Context, need: Need) -> bool:
@@ -119,8 +128,9 @@ async def _is_postgres(ctx: Context, need: Need) -> bool:
     return wanted and isinstance(need.name, QName) and await postgres_queries.exists(ctx, need.name)
 
 
-def denied(ctx: Context, privilege: str, target: Target, at: int | None = None) -> InsufficientPrivilege:
+def _denied(ctx: Context, need: Need, target: Target, at: int | None) -> InsufficientPrivilege:
     """The error for an object that is seen, to be raised."""
+    privilege = need.privilege
     label, name = kinds.KINDS[target.kind].called, target.shown or target.name
     if target.kind == "organization":
         name = ctx.catalog.snapshot.organization.name
@@ -130,7 +140,18 @@ def denied(ctx: Context, privilege: str, target: Target, at: int | None = None) 
         detail = f'Role "{ctx.session.role}" does not have {privilege.upper()} on the organization.'
     else:
         detail = f'Role "{ctx.session.role}" does not have {privilege.upper()} on it.'
-    return InsufficientPrivilege(kind=label, name=name, detail=detail, at=at)
+    return InsufficientPrivilege(kind=label, name=name, detail=detail, hint=_another_role(ctx, need, target), at=at)
+
+
+def _another_role(ctx: Context, need: Need, target: Target) -> str | None:
+    """Which of the user's other roles may; the one that inherits least, if several do."""
+    access = ctx.catalog.snapshot.access
+    roles = access.usable(ctx.session.user) - {ctx.session.role}
+    able = [role for role in roles if _manages(ctx, role, need) or _may(ctx, role, need, target)]
+    if not able:
+        return None
+    role = min(able, key=lambda role: (len(access.held(role)), role))
+    return f"USE ROLE {quote(role)}: that role of yours may."
 
 
 async def find(ctx: Context, kind: str, name: QName | Name | None, everything: bool = False) -> Target | None:

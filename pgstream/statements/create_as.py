@@ -287,8 +287,7 @@ class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
         return cls.tail(c)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
-        found = ctx.catalog.snapshot.relation(self.name, ctx.session.database, ctx.session.schema)
-        if found is None:
+        if ctx.snapshot.relation(self.name, ctx.session.database, ctx.session.schema) is None:
             return super().needs(ctx)
         return (access.owns("relation", self.name), Need("create_query"), *access.reads(self.select),
                 access.runs(ctx.session))  # fmt: skip

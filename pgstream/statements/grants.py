@@ -21,6 +21,7 @@ from pgstream.statements import access
 from pgstream.statements.access import Need, Target
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
+from pgstream.statements.regions import LOCAL
 from pgstream.statements.roles import GRANT_ROW, known
 
 _RELATIONS = ("RELATION", "STREAM", "CHANGELOG", "TABLE", "MATERIALIZED VIEW", "VIEW", "INDEX")
@@ -303,6 +304,8 @@ class AlterOwner(GrantOwnership):
         return done(self.tag, ddl(target.kind, target.name, "ALTER", path, summary))
 
 
+REGION = "region"
+"""Asked for only: there is one, which everybody uses and nobody owns."""
 _ACTIONS = {"USE": "usage", "CREATE IN": "create", "SELECT FROM": "select", "INSERT INTO": "insert", "DROP": OWNERSHIP}
 
 
@@ -325,7 +328,7 @@ class CanI(Statement):
         c.expect(*cls.words)
         for words, privilege in _ACTIONS.items():
             if c.accept(*words.split()):
-                named = object_(c)
+                named = Object(REGION, c.name()) if c.accept("REGION") else object_(c)
                 c.end()
                 return cls(privilege, named)
         said = c.words(1)
@@ -336,6 +339,8 @@ class CanI(Statement):
         return cls(said[0].lower(), Object("organization", None))
 
     async def execute(self, ctx: Context) -> Result:
+        if self.object.kind == REGION:
+            return listing(self.columns, [(self.privilege == "usage" and str(self.object.name) == LOCAL,)])
         try:
             await access.require(ctx, Need(self.privilege, self.object.kind, self.object.name))
         except PgStreamError:

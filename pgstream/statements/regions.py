@@ -12,6 +12,8 @@ from pgstream.statements.answers import listing
 from pgstream.statements.base import Column, Context, Result
 from pgstream.statements.shapes import Words
 
+LOCAL = "local"
+
 
 @dataclass(frozen=True, slots=True)
 class ListRegions(Words):
@@ -25,4 +27,4 @@ class ListRegions(Words):
     columns: ClassVar = (Column("Name"), Column("Cloud"), Column("Region"))
 
     async def execute(self, ctx: Context) -> Result:
-        return listing(self.columns, [("local", "local", "local")])
+        return listing(self.columns, [(LOCAL, LOCAL, LOCAL)])

@@ -31,6 +31,7 @@ from pgstream.statements.grants import AlterOwner, GrantOwnership, GrantPrivileg
 from pgstream.statements.indexes import CreateIndex, DropIndex, Reindex
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy
+from pgstream.statements.queries import AlterQuery
 from pgstream.statements.relations import DropMaterializedView, DropTable, DropView
 from pgstream.statements.roles import GrantRole, RevokeRole
 from pgstream.statements.schema_registries import UpdateSchemaRegistry
@@ -76,7 +77,7 @@ _ROW_SECURITY = re.compile(r"\bROW\s+LEVEL\s+SECURITY\b", re.I)
 _OWNER = re.compile(r"\bOWNER\s+TO\b", re.I)
 _OURS_ALTERED = ("RELATION", "STREAM", "CHANGELOG", "DATABASE", "SCHEMA", "STORE", "SCHEMA_REGISTRY", "SECRET", "QUERY",
                  "COMPUTE_POOL", "DESCRIPTOR_SOURCE", "FUNCTION_SOURCE", "ROLE")  # fmt: skip
-_DROPPED = unseen.dropping(_NAME)
+_DROPPED, _MADE = unseen.dropping(_NAME), unseen.making(_NAME)
 _ALTERED = re.compile(
     rf"\s*ALTER\s+(?:TABLE|VIEW|RELATION|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?({_NAME})", re.I
 )
@@ -169,9 +170,11 @@ def _over(refused: type[Statement]) -> Decide:
 def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     kinds = words[1:]
     if "TABLE" in kinds:
-        if _AS_QUERY.search(text) and (_from_stream(text, snapshot, session) or _TABLE_AS.search(text)):
+        made = _MADE.match(text)
+        rest = text[made.end() :] if made is not None else text
+        if _AS_QUERY.search(rest) and (_from_stream(rest, snapshot, session) or _TABLE_AS.search(rest)):
             return CreateTableAs
-        return CreateTable if _OURS_WITH.search(text) else None
+        return CreateTable if _OURS_WITH.search(rest) else None
     if "FUNCTION" in kinds:
         return CreateFunction if _OURS_WITH.search(text) else None
     if "INDEX" in kinds:
@@ -258,6 +261,8 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     plain = LITERAL.sub("''", text)
     if words[1:2] in (("USER",), ("ROLE",)):
         return AlterUser if _PASSWORD.match(plain) else AlterOwner if _OWNER.search(plain) else None
+    if words[1:2] == ("QUERY",):
+        return AlterOwner if _OWNER.search(plain) else AlterQuery
     if words[1:2] == ("POLICY",):
         return AlterPolicy if _on_ours(text, snapshot, session) else None
     altered = _ALTERED.match(plain)
@@ -266,8 +271,8 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
         return AlterRowSecurity
     found = AlterOwner if _OWNER.search(plain) else AlterRelation if _DESCRIPTION.search(plain) else None
     ours = _OURS_ALTERED if found is AlterOwner else _OURS_ALTERED[:3]
-    if found is None and words[1:2] in (("RELATION",), ("STREAM",), ("CHANGELOG",), ("QUERY",)):
-        return AlterOwner if words[1] == "QUERY" else AlterRelation  # no words of PostgreSQL's: a syntax error of ours
+    if found is None and words[1:2] in (("RELATION",), ("STREAM",), ("CHANGELOG",)):
+        return AlterRelation  # no words of PostgreSQL's: a syntax error of ours
     if found is None or (words[1:2] and words[1] in ours):
         return found
     return found if known else None

@@ -71,6 +71,7 @@ class CreateApiToken(Create):
     needs = Statement.needs
     options: ClassVar[OptionTable] = OPTIONS
     columns: ClassVar[tuple[Column, ...]] = TOKEN_ROW
+    needs_with: ClassVar[bool] = False  # as older clients write it; then what is missing is said
 
     async def execute(self, ctx: Context) -> Result:
         _check_user(ctx)

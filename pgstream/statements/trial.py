@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pgstream.catalog.records import DatabaseRecord, RelationRecord, SchemaRecord, Snapshot
-from pgstream.errors import DuplicateRelation, InvalidOption, InvalidStatement, NotYet
+from pgstream.errors import DuplicateRelation, InvalidOption, InvalidStatement, NotYet, UndefinedDatabase
 from pgstream.names import FullName, QName
 from pgstream.planner.relations import Virtual
 from pgstream.properties import Options
@@ -28,6 +28,8 @@ from pgstream.statements.insert import InsertInto
 from pgstream.statements.streams import CreateStream, already
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
 from pgstream.statements.virtual import VIRTUAL, CreateVirtual
+
+_VIRTUAL = "CREATE VIRTUAL STREAM and CREATE VIRTUAL CHANGELOG alone make what is in it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,14 @@ class Trial:
                 session.database, session.schema = places.schema(self.ctx, statement.name)
             case UseStore():
                 session.store = places.store(self.ctx, statement.name).name
+        if session.database == VIRTUAL:
+            raise UndefinedDatabase(name=VIRTUAL, at=statement.name.at, hint=_VIRTUAL)
 
-    def _new(self, name: QName, *, if_not_exists: bool) -> FullName | None:
+    def _new(self, name: QName, *, if_not_exists: bool, virtual: bool = False) -> FullName | None:
         """None: it is there already, and may be."""
         full = places.new_relation(self.ctx, name)
+        if full.database == VIRTUAL and not virtual:
+            raise UndefinedDatabase(name=VIRTUAL, at=name.at, hint=_VIRTUAL)
         if (full.database, full.schema, full.name) not in self.ctx.snapshot.relations:
             return full
         if not if_not_exists:
@@ -207,7 +213,7 @@ class Trial:
         for need in (Need("create_query"), *access.reads(create.select), access.runs(self.ctx.session)):
             await access.require(self.ctx, need)
         name = QName((VIRTUAL, "public", create.name.name), create.name.at)
-        full = self._new(name, if_not_exists=create.if_not_exists)
+        full = self._new(name, if_not_exists=create.if_not_exists, virtual=True)
         if full is None:
             return
         planned, columns, key = await create.typed(self.ctx, options)

@@ -34,7 +34,15 @@ def dropping(name: str) -> re.Pattern[str]:
     return re.compile(rf"{heads}({name}(?:\s*,\s*{name})*)", re.I)
 
 
-_DROPPED = dropping(_NAME)
+def making(name: str) -> re.Pattern[str]:
+    """CREATE of a relation; the group is what it is to be called, which need not be there."""
+    return re.compile(
+        rf"\s*CREATE\s+(?:[a-z]+\s+){{0,4}}?(?:TABLE|VIEW|INDEX)\s+(?:CONCURRENTLY\s+)?(?:IF\s+NOT\s+EXISTS\s+)?({name})",
+        re.I,
+    )
+
+
+_DROPPED, _MADE = dropping(_NAME), making(_NAME)
 _LAST = re.compile(rf"{_PART}\Z")
 _THERE = "SELECT pg_catalog.to_regclass({})"
 _KINDS = {"TABLE": "table", "VIEW": "view", "MATERIALIZED": "materialized view", "INDEX": "index"}
@@ -120,7 +128,9 @@ def answer(
 ) -> type[Statement] | None:
     """What a text is that would be ``found`` for who sees what it names: ``found``, ``Unseen``, or PostgreSQL's."""
     code = LITERAL.sub(lambda m: " " * len(m[0]), text)
-    places = (m for m in _NAMED.finditer(code) if found is not None or m["word"])
+    made = _MADE.match(code)
+    new = made.start(1) if made is not None else -1
+    places = (m for m in _NAMED.finditer(code) if (found is not None or m["word"]) and m.end() != new)
     named = [(m, r) for m in places if (r := _relation(m, snapshot, session)) is not None]
     seen = snapshot.seen_by(session.role).relations
     if not named or any((r.full.database, r.full.schema, r.full.name) in seen for _, r in named):

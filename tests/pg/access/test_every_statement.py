@@ -170,6 +170,9 @@ def refused(ask: Ask, text: str) -> str | None:
         ("query", "see", "DESCRIBE QUERY EVENTS {o}", "any"),
         ("query", "own", "TERMINATE QUERY {o}", "58000"),
         ("query", "own", "ALTER QUERY {o} ADD TAG 'a' = 'b'", None),
+        ("query", "own", "ALTER QUERY {o} OWNER TO extra", "42501"),  # a role that it has not got
+        ("query", "own", "GRANT OWNERSHIP ON QUERY {o} TO ROLE extra", "42501"),
+        ("query", "own", "GRANT USAGE ON QUERY {o} TO ROLE extra", None),
         ("query", "own", "RESTART QUERY {o}", "58000"),
         ("schema_registry", "see", "DESCRIBE SCHEMA_REGISTRY {o}", None),
         ("schema_registry", "own", "UPDATE SCHEMA_REGISTRY {o} WITH ('uris' = 'http://127.0.0.1:2')", None),
@@ -331,7 +334,7 @@ def test_a_view_is_replaced_by_its_owner_alone(house: House, ask: Ask) -> None:
     """
     full, shown = make(house, "materialized_view", f"every_{next(NUMBERS)}")
     text, authority = f"CREATE OR REPLACE MATERIALIZED VIEW {shown} AS SELECT * FROM every_in", house.catalog.authority
-    repair, check = (f"{word} MATERIALIZED VIEW {shown}" for word in ("REPAIR", "CHECK"))
+    repair, check = f"REPAIR MATERIALIZED VIEW {shown}", f"CHECK MATERIALIZED VIEW {shown}"
     rest = [Grant("exact", *n) for n in (QUERY, PLACE, SELECT)]
     house.run(authority.grant([*rest, Grant("exact", "select", "relation", full)]))
     assert refused(ask, text) == refused(ask, repair) == refused(ask, check) == "42501"

@@ -20,6 +20,12 @@ TEXTS = (
     "DROP MATERIALIZED VIEW {}", "DROP RELATION IF EXISTS {}", "INSERT INTO {} SELECT 1",
     "INSERT INTO {} VALUES (1)", "INSERT INTO {} SELECT * FROM {}", "CREATE STREAM mine AS SELECT * FROM {}",
     "CREATE CHANGELOG mine AS SELECT * FROM {}", "CREATE MATERIALIZED VIEW mine AS SELECT id FROM {} GROUP BY id",
+    "CREATE OR REPLACE MATERIALIZED VIEW mine AS SELECT * FROM {}",
+    "CREATE MATERIALIZED VIEW {} AS SELECT * FROM veiled",
+    "CREATE MATERIALIZED VIEW IF NOT EXISTS public.{} AS SELECT * FROM veiled",
+    "CREATE OR REPLACE MATERIALIZED VIEW {} AS SELECT * FROM veiled", "CHECK MATERIALIZED VIEW {} LIMIT 1",
+    "REPAIR MATERIALIZED VIEW {}", "CREATE STREAM IF NOT EXISTS {} (i INTEGER) WITH ('topic' = 't')",
+    "CREATE TABLE IF NOT EXISTS {} WITH ('store' = s) AS SELECT * FROM veiled", "CREATE INDEX {} ON veiled (id)",
     "CREATE VIEW mine AS SELECT * FROM {}", "CREATE TABLE mine AS SELECT * FROM {}", "CREATE INDEX ON {} (id)",
     "GENERATE STREAM DDL FOR {}", "PRINT ENTITY {}", "PRINT TOPIC {}", "GRANT SELECT ON STREAM {} TO ROLE analyst",
     "REVOKE SELECT ON RELATION {} FROM ROLE analyst", "ALTER STREAM {} OWNER TO analyst",
@@ -53,6 +59,7 @@ def nobody(house: House) -> str:
         conn.execute("GRANT USAGE ON SCHEMA main.public TO ROLE bystander")
         conn.execute("CREATE SCHEMA hidden")
     house.relation("hidden")
+    house.relation("veiled")
     house.relation("hidden_view", "materialized_view")
     house.user("norah", "bystander")
     return "norah"

@@ -110,6 +110,7 @@ _COLUMNS = "CREATE STREAM nope (a BIGINT) WITH ('store' = k, 'topic' = 't'"
         ("CREATE FUNCTION nope () RETURNS BIGINT LANGUAGE JAVA WITH ('class.name' = 'C')", "source.name"),
         ("CREATE SECURITY INTEGRATION nope WITH ('scim.client' = OKTA)", "type"),
         ("CREATE METRICS INTEGRATION nope WITH ('prometheus.uri' = 'x')", "type"),
+        ("CREATE API_TOKEN nope", "token.role_name"),
         ("INVITE USER 'nope@example.com' WITH ('roles' = 'sysadmin')", "default_role"),
     ],
 )
