@@ -1,6 +1,8 @@
-"""A data stream into a view, from a local double: records a second, and whether each came once after a kill -9.
+"""A data stream into a view, from a local double: records a second, and whether each came once through deaths.
 
-``python -m benchmarks.kinesis [records] [kill]``. moto runs in this process; what it gives bounds what can be measured.
+``python -m benchmarks.kinesis [records] [kill]``: moto runs in this process; what it gives bounds what can be measured.
+``python -m benchmarks.kinesis [records] reshard``: into a view and into another data stream, while shards are split and
+merged and the worker is killed three times; the double is kinesis-local, whose shards end as AWS's do (npm fetches it).
 """
 
 from __future__ import annotations
@@ -9,12 +11,17 @@ import base64
 import json
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import psutil
+import psycopg
 from moto.kinesis.models import Record, kinesis_backends
 
-from tests.aws import serving
+from tests.aws import Aws, resharding, serving
 from tests.server import Server, within
 from tests.stream.test_kill import worker_of
 
@@ -24,6 +31,7 @@ SETUP = (
     "'starting.position' = 'earliest')",
     "CREATE MATERIALIZED VIEW every AS SELECT id FROM copied",
 )
+SINK = "CREATE STREAM copy WITH ('store' = bench) AS SELECT id, k FROM copied PARTITION BY k"
 
 
 def fill(stream: str, records: int) -> None:
@@ -37,7 +45,12 @@ def fill(stream: str, records: int) -> None:
         shard.records[number] = Record(key, data, number, "")
 
 
-def main(records: int, kill: bool) -> None:
+def counted(c: psycopg.Connection[Any]) -> int:
+    row = c.execute("SELECT count(*) FROM every").fetchone()
+    return int(row[0]) if row else 0
+
+
+def measured(records: int, kill: bool) -> None:
     with serving() as aws, tempfile.TemporaryDirectory() as folder:
         aws.stream("copied", 8)
         fill("copied", records)
@@ -45,17 +58,12 @@ def main(records: int, kill: bool) -> None:
         with server.connect() as c:
             for statement in SETUP:
                 c.execute(statement.format(options=aws.ddl).encode())
-
-            def count() -> int:
-                row = c.execute("SELECT count(*) FROM every").fetchone()
-                return int(row[0]) if row else 0
-
-            within(120, lambda: count() > 0)
-            begun, already = time.monotonic(), count()
+            within(120, lambda: counted(c) > 0)
+            begun, already = time.monotonic(), counted(c)
             if kill:
-                within(120, lambda: count() > records * 0.3)
+                within(120, lambda: counted(c) > records * 0.3)
                 worker_of(server).kill()
-            within(600, lambda: count() >= records)
+            within(600, lambda: counted(c) >= records)
             seconds = time.monotonic() - begun
             found = c.execute("SELECT count(*), count(DISTINCT id) FROM every").fetchone()
             rate = (records - already) / seconds
@@ -63,5 +71,78 @@ def main(records: int, kill: bool) -> None:
         server.stop()
 
 
+def resharded(records: int) -> None:
+    """Exits with 1 when a record is missing, or is in the view twice."""
+    with tempfile.TemporaryDirectory() as name, resharding(Path(name)) as aws:
+        folder = Path(name)
+        folder.chmod(0o755)
+        aws.stream("copied", 4)
+        server = Server(folder / "server")
+        with server.connect() as c:
+            for statement in (*SETUP, SINK):
+                c.execute(statement.format(options=aws.ddl).encode())
+            begun = time.monotonic()
+            writing = threading.Thread(target=write, args=(aws, records), daemon=True)
+            writing.start()
+            for turn, change in enumerate((split, merge, split)):
+                within(1800, lambda turn=turn: counted(c) > records * (turn + 1) // 5, 1)
+                change(aws)
+                within(120, lambda: killed(server), 1)
+            writing.join()
+            within(1800, lambda: counted(c) >= records, 1)
+            print(f"{records} records in {time.monotonic() - begun:.0f} s, with 3 deaths of the worker", flush=True)
+            rows = c.execute("SELECT count(*), count(DISTINCT id) FROM every").fetchone()
+            copies: Counter[int] = Counter()
+
+            def written() -> bool:
+                copies.clear()
+                copies.update(json.loads(r["Data"])["id"] for r in aws.records("copy"))
+                return len(copies) >= records
+
+            within(1800, written, 5)
+            shards = len(aws.client.list_shards(StreamName="copied")["Shards"])
+            print(f"shards: {shards}; view: rows and different ones {rows}", flush=True)
+            print(
+                f"data stream: different ones {len(copies)}, more than once {copies.total() - len(copies)}", flush=True
+            )
+        server.stop()
+        if rows != (records, records) or len(copies) != records:
+            sys.exit(1)
+
+
+def write(aws: Aws, records: int) -> None:
+    for first in range(0, records, 500):
+        ids = range(first, min(records, first + 500))
+        aws.put("copied", [(f"k{i % 1000}", json.dumps({"id": i, "k": f"k{i % 1000}"})) for i in ids])
+
+
+def _open(aws: Aws) -> list[dict[str, Any]]:
+    shards = aws.client.list_shards(StreamName="copied", ShardFilter={"Type": "AT_LATEST"})["Shards"]
+    return sorted(shards, key=lambda s: int(s["HashKeyRange"]["StartingHashKey"]))
+
+
+def split(aws: Aws) -> None:
+    for shard in _open(aws)[:3]:
+        aws.split("copied", shard)
+
+
+def merge(aws: Aws) -> None:
+    shards = _open(aws)
+    for one, other in ((0, 1), (2, 3)):
+        aws.merge("copied", shards[one]["ShardId"], shards[other]["ShardId"])
+
+
+def killed(server: Server) -> bool:
+    try:
+        worker_of(server).kill()
+    except (StopIteration, psutil.NoSuchProcess):
+        return False
+    return True
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200_000, "kill" in sys.argv)
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    if "reshard" in sys.argv:
+        resharded(wanted)
+    else:
+        measured(wanted, "kill" in sys.argv)

@@ -39,8 +39,12 @@ class ShardReader(stream: KinesisStream, val id: String, at: ShardOffset, fetchi
   private var failures = 0
   private var since = 0L
   private var reached = 0L
+  @volatile private var closed = false
 
   def start(): Unit = if (!ended) later(0)
+
+  /** It has been split or merged. AWS ends such a shard itself after its last record; others that speak its API do not. */
+  def close(): Unit = closed = true
 
   /** How many records were fetched since `from`. */
   def count: Long = synchronized(fetched)
@@ -89,7 +93,9 @@ class ShardReader(stream: KinesisStream, val id: String, at: ShardOffset, fetchi
       if (fetching.full) later(20)
       else {
         val begun = System.currentTimeMillis()
-        val page = fetch()
+        val was = closed
+        val fetched = fetch()
+        val page = if (was && fetched.records.isEmpty && fetched.behindMs == 0) new ShardPage(fetched.records, null, 0) else fetched
         failures = 0
         append(page)
         if (page.behindMs == 0) reached = begun

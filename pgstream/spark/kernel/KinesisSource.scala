@@ -1,7 +1,7 @@
 package org.apache.spark.sql.pgstream
 
 import java.util.UUID
-import java.util.concurrent.{ConcurrentHashMap, ScheduledThreadPoolExecutor}
+import java.util.concurrent.{ConcurrentHashMap, ScheduledThreadPoolExecutor, TimeUnit}
 
 import scala.collection.immutable.ListMap
 import scala.collection.mutable
@@ -40,6 +40,7 @@ class KinesisSource(context: SQLContext, stream: KinesisStream, begin: String, m
   private var resumed = false
   private var known: Map[String, ShardInfo] = _
   KinesisSource.sources.put(id, this)
+  threads.scheduleWithFixedDelay(() => look(), KinesisSource.LookMs, KinesisSource.LookMs, TimeUnit.MILLISECONDS)
 
   override def schema: StructType = KinesisSource.Schema
   def who: String = stream.place.who
@@ -116,6 +117,11 @@ class KinesisSource(context: SQLContext, stream: KinesisStream, begin: String, m
       }
     )
 
+  /** Which of the shards that are read were split or merged. That a service is away the readers themselves say. */
+  private def look(): Unit =
+    try stream.shards().filter(_.closed).foreach(s => Option(readers.get(s.id)).foreach(_.close()))
+    catch { case _: java.io.IOException => () }
+
   /** With the shards that may be read now. Shards come from others: there are new ones only where some have ended. */
   private def extended(at: KinesisOffset): KinesisOffset = {
     val ended = at.shards.exists { case (shard, s) => s.done && !childrenKnown(shard) }
@@ -150,6 +156,7 @@ object KinesisSource {
   private[pgstream] val sources = new ConcurrentHashMap[String, KinesisSource]
   private val MostThreads = 16
   private val TellMs = 3600000L
+  private val LookMs = 5000L
   /** What Kinesis keeps at the least. */
   private val LeastHours = 24
   private[pgstream] def uses(who: String): Boolean = sources.values.asScala.exists(_.who == who)

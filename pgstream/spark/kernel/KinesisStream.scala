@@ -13,8 +13,8 @@ final class ShardRecord(val key: String, val data: Array[Byte], val sequence: St
 /** What one call gave: records, the iterator to go on with (null at the end of a shard), and how far behind it is. */
 final class ShardPage(val records: Array[ShardRecord], val next: String, val behindMs: Long)
 
-/** A shard of a stream and those that it came from. */
-case class ShardInfo(id: String, parents: Set[String])
+/** A shard of a stream and those that it came from. `closed`: nothing more is written into it. */
+case class ShardInfo(id: String, parents: Set[String], closed: Boolean)
 
 /** The records that a range named are not there any more. */
 class RecordsGoneException(message: String) extends RuntimeException(message)
@@ -32,7 +32,8 @@ case class KinesisStream(name: String, place: AwsPlace) {
       if (token == null) ask.put("StreamName", name) else ask.put("NextToken", token)
       val page = AwsCall.patiently(KinesisStream.PatienceMs)(call("ListShards", ask))
       page.get("Shards").elements().asScala.foreach { s =>
-        out += ShardInfo(s.str("ShardId"), Set("ParentShardId", "AdjacentParentShardId").flatMap(s.opt(_)))
+        val closed = Option(s.get("SequenceNumberRange")).exists(_.opt("EndingSequenceNumber").isDefined)
+        out += ShardInfo(s.str("ShardId"), Set("ParentShardId", "AdjacentParentShardId").flatMap(s.opt(_)), closed)
       }
       token = page.opt("NextToken").orNull
     } while (token != null)

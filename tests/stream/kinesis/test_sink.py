@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.aws import Aws
+from tests.proxy import proxy
 from tests.server import Kafka, Server, within
 from tests.stream.kinesis.test_source import begin, ended, one, put
 from tests.stream.test_kill import worker_of
@@ -141,3 +142,33 @@ def test_between_stores(db: psycopg.Connection[Any], aws: Aws, kafka: Kafka) -> 
     ), "as the leftmost source"
     assert one(db, "SELECT 1") == (1,)
     ended(db, *queries)
+
+
+def test_one_store_is_away(db: psycopg.Connection[Any], aws: Aws, server: Server) -> None:
+    """Not a byte comes from it, and no word: its queries wait and say so, others go on, nothing is lost."""
+    with proxy(int(aws.url.rpartition(":")[2])) as way:
+        begin(db, aws, "kin_near", 2)
+        aws.stream("kin_far", 1)
+        far = aws.ddl.replace(aws.url, f"http://127.0.0.1:{way.port}")
+        queries = run(
+            db,
+            f"""
+            CREATE STORE kin_far WITH ('type' = KINESIS, {far});
+            CREATE STREAM kin_far_out WITH ('store' = kin_far, 'topic' = 'kin_far') AS
+              SELECT id, k FROM kin_near_in PARTITION BY k;
+            CREATE MATERIALIZED VIEW kin_far_seen AS SELECT id FROM kin_far_out WITH ('starting.position' = 'earliest');
+            CREATE MATERIALIZED VIEW kin_near_seen AS SELECT id FROM kin_near_in""",
+        )
+        counted = "SELECT count(DISTINCT id) FROM {}_seen"
+        put(aws, "kin_near", range(50))
+        within(60, lambda: one(db, counted.format("kin_far")) == (50,))
+        way.hold()
+        put(aws, "kin_near", range(50, 100))
+        within(60, lambda: one(db, counted.format("kin_near")) == (100,))
+        assert one(db, counted.format("kin_far")) == (50,)
+        within(90, lambda: "could not reach store" in str(facts(db, queries[1])), 0.5)
+        way.open()
+        within(90, lambda: one(db, counted.format("kin_far")) == (100,), 0.5)
+        assert set(ids(aws, "kin_far")) == set(range(100))
+        assert facts(db, queries[2])["attempts"] == "1"
+        ended(db, *queries)

@@ -45,9 +45,13 @@ def ended(db: psycopg.Connection[Any], *queries: str) -> None:
 
 
 def test_event_time_is_the_arrival_time(db: psycopg.Connection[Any], aws: Aws) -> None:
+    """Also in shards that came of one whose end the service does not tell: moto gives iterators of it for ever."""
     queries = begin(
-        db, aws, "kin_time", 2, "CREATE MATERIALIZED VIEW kin_time_view AS SELECT id, rowtime() AS t FROM kin_time_in"
+        db, aws, "kin_time", 1, "CREATE MATERIALIZED VIEW kin_time_view AS SELECT id, rowtime() AS t FROM kin_time_in"
     )
+    within(60, lambda: "shardId-000000000000" in str(
+        db.execute(f"DESCRIBE QUERY METRICS {queries[0]}".encode()).fetchall()))  # fmt: skip
+    db.execute("UPDATE ENTITY kin_time IN STORE kin_time WITH ('kinesis.shards' = 2)")
     put(aws, "kin_time", range(100))
     arrived = {json.loads(r["Data"])["id"]: r["ApproximateArrivalTimestamp"] for r in aws.records("kin_time")}
     within(60, lambda: one(db, "SELECT count(*) FROM kin_time_view") == (100,))
@@ -57,7 +61,8 @@ def test_event_time_is_the_arrival_time(db: psycopg.Connection[Any], aws: Aws) -
     assert facts(db, queries[0])["lag of main.public.kin_time_in"] == "0"
     told = db.execute(f"DESCRIBE QUERY METRICS {queries[0]}".encode()).fetchall()
     shards = {r[2]: int(r[3]) for r in told if r[0] == "read_offset"}
-    assert shards.keys() == {"shardId-000000000000", "shardId-000000000001"} and sum(shards.values()) == 100
+    assert set(shards) - {"shardId-000000000000"} == {"shardId-000000000001", "shardId-000000000002"}
+    assert sum(shards.values()) == 100
     ended(db, *queries)
 
 
