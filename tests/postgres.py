@@ -25,13 +25,14 @@ USER, PASSWORD, DATABASE = "shop_owner", "shop-pass'word 1", "shop"
 
 
 class Postgres:
-    """One cluster. ``uris`` and the user's name and password are what CREATE STORE wants."""
+    """One cluster. ``uris`` and the user's name and password are what CREATE STORE wants. ``programs``: the folder of
+    another PostgreSQL than the embedded one, which speaks no TLS."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, *, programs: Path | None = None, **settings: str) -> None:
         self.folder, self.settings = folder, settings
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        self.bin = binaries()
+        self.bin = programs or binaries()
         self.user = unprivileged(folder, self.bin / "postgres")
         folder.mkdir(parents=True)
         self.user.own(folder)
@@ -102,8 +103,8 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def postgres(folder: Path, **settings: str) -> Iterator[Postgres]:
-    p = Postgres(folder, **settings)
+def postgres(folder: Path, *, programs: Path | None = None, **settings: str) -> Iterator[Postgres]:
+    p = Postgres(folder, programs=programs, **settings)
     try:
         yield p
     finally:

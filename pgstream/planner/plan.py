@@ -92,6 +92,12 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     empties: bool = False
     metadata: str | None = None
 
+    @property
+    def follows(self) -> bool:
+        """Whether a query can follow the emptying of a source: its keys, and what its rows may come without, are then
+        kept. Event time is told of rows as they are read, so where it is needed they go on as they come."""
+        return self.empties and not self.watermark and not self.wants
+
 
 class ViewSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="view_source"):
     """Read a materialized view: the rows that it had when the query was made, then its changes. Output: its columns,

@@ -50,7 +50,7 @@ from pgstream.planner.plan import (
 from pgstream.spark import faults
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.operators import Operators
-from pgstream.spark.sources import face, follows
+from pgstream.spark.sources import face
 from pgstream.spark.step import Refused, Step, attempt, named
 from pgstream.spark.times import bounds, just_after, near, plain_time, timed, windows
 from pgstream.stores.spec import AskedInSpark
@@ -170,8 +170,8 @@ class Compiler:
             if node.idle_ms is not None:
                 df = df.withColumn("__time", fn.col("__time").alias("__time", metadata={"pgstream.idle": node.idle_ms}))
             df = DataFrame(self.kernel.eventTime(df._jdf, f"{node.lateness_ms} milliseconds"), self.spark)
-        if isinstance(node, Source) and follows(node):
-            df = self.operators.emptied(df, node.primary_key)
+        if isinstance(node, Source) and node.follows:
+            df = self.operators.emptied(df, node.primary_key, node.entity)
         return Step(df, mode(node))
 
     def filter(self, node: Filter) -> Step:

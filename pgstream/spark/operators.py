@@ -70,9 +70,9 @@ class Operators:
         every = 0 if window.kind == "session" else window.advance_ms
         return windows(self.on_time(step, step.df, every, window=window), window)
 
-    def emptied(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
+    def emptied(self, df: DataFrame, key: Sequence[str], entity: str) -> DataFrame:
         """The rows of a changelog whose entity may be emptied as a whole."""
-        return self.operate("Emptied", df, keys=list(key), buckets=_BUCKETS)
+        return self.operate("Emptied", df, keys=list(key), buckets=_BUCKETS, table=entity)
 
     def normalize(self, node: Normalize, step: Step) -> Step:
         df = self.operate("Normalize", step.df, key=node.key, upserts=node.upserts)

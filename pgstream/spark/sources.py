@@ -29,6 +29,7 @@ from pgstream.stores.spec import KeepingInSpark, SparkFace, StoreType
 Limits = Mapping[str, Mapping[int, int]]
 CATCH_UP_ROWS = 200_000
 """Of a view's log in one batch, unless a transaction had more."""
+_UNSENT = "__unsent"
 _OLDER = "STRUCT<timestamp_type VARCHAR>"
 _PROVIDER = "org.apache.spark.sql.pgstream.ViewSourceProvider"
 
@@ -108,6 +109,8 @@ class Sources:
             wanted.append("__metadata")
         if "timestamp_type" in source.wants:
             wanted.append("__metadata.timestamp_type AS __timestamp_type")
+        if source.follows and _UNSENT in decoded.columns:
+            wanted.append(_UNSENT)
         return decoded.where("r IS NOT NULL").selectExpr(*wanted)
 
     def _raw(self, source: Source) -> DataFrame:
@@ -153,7 +156,7 @@ class Sources:
             "primary_key": source.primary_key,
             "key": reading(source.key_format, source.timestamp_format, registry, key) if source.key_format else None,
             "row_key": "rowkey" in source.wants,
-            "empties": follows(source),
+            "empties": source.follows,
             "key_type": types.parse(source.key_type).spark if source.key_type else None,
             "placed": {} if access is None else _placed(find(access.type)),
             "limits": {str(p): o for p, o in self.limits.get(source.entity, {}).items()},
@@ -180,17 +183,11 @@ def _placed(kind: StoreType) -> dict[str, int]:
     return {n: names.index(n) for n in kind.placed}
 
 
-def follows(source: Source) -> bool:
-    """Whether a query can follow the emptying of a source: its keys are then kept. Event time is told of rows as they
-    are read, so where it is needed they go on as they come."""
-    return source.empties and not source.watermark and not source.wants
-
-
 def place(source: Source | ViewSource) -> tuple[Any, ...]:
     """What two readings of one topic or view have in common when they are one source."""
     if isinstance(source, ViewSource):
         return (source.view,)
-    kind = (source.kind,) if source.apart else ()
+    kind = (source.kind, source.follows) if source.apart else ()
     return source.store, source.entity, source.starting_position, *kind, *sorted(source.options.items())
 
 

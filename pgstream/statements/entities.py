@@ -123,7 +123,9 @@ class DropEntity(OfEntity):
         kind.require(Can.DROP_ENTITY, self.path.at)
         relations = ctx.catalog.snapshot.relations.values()
         spelled = kind.spelled(entity, store.options)
-        users = sorted(str(r.full) for r in relations if r.store == store.name and r.entity == spelled)
+        users = sorted(
+            str(r.full) for r in relations if r.store == store.name and spelled in kind.several(r.entity or "")
+        )
         if users:
             raise DependentsExist(
                 kind="entity",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import InvalidOption, MissingOption, TypeMismatch, UndefinedColumn, UndefinedEntity
+from pgstream.errors import InvalidOption, MissingOption, NotSupported, TypeMismatch, UndefinedColumn, UndefinedEntity
 from pgstream.statements import places
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
@@ -46,6 +46,10 @@ async def settle(
             return True
         _check_equal(d, found)
         if relation.kind != "stream":
+            if len(d.kind.several(d.entity)) > 1:
+                raise NotSupported(
+                    what=f"a {relation.kind} over several entities", hint="Declare one for each, or a stream over all."
+                )
             _check_columns(relation, found)
         return False
 
@@ -123,6 +127,8 @@ def _check_columns(relation: RelationRecord, found: EntityInfo) -> None:
             hint = f'Entity "{found.name}" has {", ".join(has)}.'
             raise UndefinedColumn(name=column.name, hint=hint)
         theirs = types.parse(has[column.name].type)
+        if relation.kind == "changelog" and column.type.name == "VARCHAR":
+            continue  # Every value can be read as its text: a numeric that is NaN, a timestamp that is infinity.
         if theirs.name != "VARCHAR" and _plain(theirs) != _plain(column.type):
             raise TypeMismatch(
                 what=f'column "{column.name}" is of type {column.type} but entity "{found.name}" has it as '

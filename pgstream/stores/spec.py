@@ -372,7 +372,8 @@ class StoreType:
     type. ``makes``: the kinds of relation whose missing entity is made. ``names``: the entity of a relation, taken out
     of its checked parameters; the second argument is the relation's own name, the third the store's options.
     ``shows``: the other way, the parameters that name an entity in lists.
-    ``spelled``: the one spelling of an entity that a statement names. ``changes``: the columns of a stream of a table's
+    ``spelled``: the one spelling of an entity that a statement names. ``several``: the entities that a relation's
+    stands for, where one stream may be over some. ``changes``: the columns of a stream of a table's
     changes, where entities are tables; ``key_format``: that of a changelog whose WITH says none.
     ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
     ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
@@ -406,6 +407,7 @@ class StoreType:
     reading: tuple[str, ...] = ("source.max.records.per.trigger",)
     sending: tuple[str, ...] = ()
     spelled: Callable[[str, Mapping[str, str]], str] = lambda entity, _: entity
+    several: Callable[[str], Sequence[str]] = lambda entity: (entity,)
     changes: Callable[[EntityInfo], Sequence[EntityColumn]] | None = None
     key_format: str | None = None
     kinds_apart: bool = False

@@ -23,7 +23,7 @@ object Kernel {
     val beside = Seq(more("__headers", true), more("__metadata", decoder.placed.nonEmpty))
     val decoded = Alias(DecodeRecord((a :+ micros) ++ beside, decoder), "r")()
     // Names of their own: `raw` may be read more than once in a query, on both sides of a join.
-    val kept = Seq("key", "__partition", "__offset", "__metadata").filter(raw.columns.contains(_)).map(n => Alias(UnresolvedAttribute(n), n)())
+    val kept = Seq("key", "__partition", "__offset", "__metadata", Unsent.Column).filter(raw.columns.contains(_)).map(n => Alias(UnresolvedAttribute(n), n)())
     ClassicDataset.ofRows(d.sparkSession, Project(decoded +: kept, d.logicalPlan))
   }
 

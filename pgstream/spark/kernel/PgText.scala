@@ -124,5 +124,5 @@ object PgText {
   }
 
   /** Which columns are the user's: the hidden ones start with two underscores and are known by name. */
-  val Hidden: Set[String] = Set("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__metadata", "__timestamp_type")
+  val Hidden: Set[String] = Set("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__metadata", "__timestamp_type", Unsent.Column)
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pgstream.stores.postgresql.columns import changes
 from pgstream.stores.postgresql.options import ENTITY, OPTIONS, RELATION, SOURCE
-from pgstream.stores.postgresql.values import entity_of, shows, spelled
+from pgstream.stores.postgresql.values import entity_of, several, shows, spelled
 from pgstream.stores.spec import ENTITIES, Can, Later, Never, StoreType, full
 
 STORE = StoreType(
@@ -24,6 +24,7 @@ STORE = StoreType(
     names=entity_of,
     shows=shows,
     spelled=spelled,
+    several=several,
     changes=changes,
     key_format="json",
     reading=(

@@ -7,7 +7,6 @@ Must not know: statements, Spark. Start reading at ``PostgresAdmin``.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,8 +18,8 @@ from psycopg.conninfo import make_conninfo
 from pgstream.errors import DuplicateObject, InvalidOption, InvalidText, NotSupported, UndefinedEntity
 from pgstream.stores.postgresql import columns as cols
 from pgstream.stores.postgresql import reasons
-from pgstream.stores.postgresql.client import libpq
-from pgstream.stores.postgresql.values import split
+from pgstream.stores.postgresql.client import files, libpq
+from pgstream.stores.postgresql.values import several, split
 from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
 
 PATIENCE_MS = 8000
@@ -33,7 +32,12 @@ _TABLES = """SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.r
 _TABLE = """SELECT c.oid, c.reltuples::bigint, c.relreplident::text, pg_total_relation_size(c.oid), c.relkind::text
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')"""
-_COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute
+# The last: what a domain is of.
+_COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attndims, format_type(own.oid, own.mod)
+    FROM pg_attribute a, LATERAL (WITH RECURSIVE d(oid, mod, typtype, base, more) AS (
+        SELECT oid, a.atttypmod, typtype, typbasetype, typtypmod FROM pg_type WHERE oid = a.atttypid
+        UNION ALL SELECT t.oid, d.more, t.typtype, t.typbasetype, t.typtypmod FROM d JOIN pg_type t ON t.oid = d.base
+      ) SELECT oid, mod FROM d WHERE typtype <> 'd') own
     WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 _KEY = """SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n)
     JOIN pg_attribute a ON a.attnum = k.attnum
@@ -75,6 +79,12 @@ class PostgresAdmin:
             return [EntityRow(name) for (name,) in await self._rows(c, _TABLES, parts[0])]
 
     async def describe(self, entity: str) -> EntityInfo:
+        """Of several tables: that they are there; what they have is not the same."""
+        if len(tables := several(entity)) > 1:
+            async with self._open(entity) as c:
+                for table in tables:
+                    await self._table(c, table)
+            return EntityInfo(entity)
         schema, table = split(entity, self._database)
         async with self._open(entity) as c:
             oid, rows, identity, size, kind = await self._table(c, entity)
@@ -82,7 +92,7 @@ class PostgresAdmin:
             key = [name for (name,) in await self._rows(c, _KEY, oid)]
             slots = await self._rows(c, _SLOTS)
         configs = {
-            "columns": ", ".join(f"{n} {t}{'' if null else ' not null'}" for n, t, null in found),
+            "columns": ", ".join(f"{n} {t}{'' if null else ' not null'}" for n, t, null, _, _ in found),
             "primary.key": ", ".join(key),
             "replica.identity": _IDENTITIES[identity],
             "kind": "partitioned table" if kind == "p" else "table",
@@ -91,7 +101,7 @@ class PostgresAdmin:
         }
         if slots:
             configs["database.slots"] = "; ".join(map(_slot, slots))
-        listed = [EntityColumn(n, cols.deltastream(t), null) for n, t, null in found]
+        listed = [EntityColumn(n, cols.deltastream(base, dims), null) for n, _, null, dims, base in found]
         return EntityInfo(f"{schema}.{table}", configs=configs, columns=listed, primary_key=key)
 
     async def extents(self, entity: str) -> list[Extent]:
@@ -211,15 +221,9 @@ class PostgresAdmin:
             raise reasons.translate(e, self.name, entity) from None
 
     async def _connect(self) -> Connection:
-        ca, settings = self._options.get("tls.ca_cert_file"), libpq(self._options)
-        if settings["sslmode"] in ("disable", "require"):
-            return await _connected(settings)
-        if ca is None:
-            return await _connected({**settings, "sslrootcert": "system"})
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(ca)
-            file.flush()
-            return await _connected({**settings, "sslrootcert": file.name})
+        with files(self._options) as tls:
+            settings = make_conninfo(**libpq(self._options), **tls)
+            return await psycopg.AsyncConnection.connect(settings, autocommit=True)
 
 
 def _slot(row: tuple[Any, ...]) -> str:
@@ -227,7 +231,3 @@ def _slot(row: tuple[Any, ...]) -> str:
     name, active, status, kept = row
     state = "lost" if status == "lost" else "read" if active else "not read"
     return f"{name}: {state}, {(kept or 0) >> 20} MB kept"
-
-
-async def _connected(settings: Mapping[str, str]) -> Connection:
-    return await psycopg.AsyncConnection.connect(make_conninfo(**settings), autocommit=True)

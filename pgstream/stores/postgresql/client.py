@@ -1,14 +1,24 @@
 """A store's options as the settings of both clients: libpq's (psycopg) and those of the JDBC driver.
 
-Owns: how TLS is asked of each. Must not know: who connects. Start reading at ``libpq`` and ``jdbc``.
+Owns: how TLS is asked of each, and what must be given together. Must not know: who connects.
+Start reading at ``libpq`` and ``jdbc``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from pgstream import pem
+from pgstream.errors import InvalidOption, MissingOption
+
 _NAME = "pgstream"
+_FACTORY = "org.apache.spark.sql.pgstream.PemTls"
+_PASSWORD = "postgres.password"  # noqa: S105
 
 
 def _mode(options: Mapping[str, str]) -> str:
@@ -20,15 +30,45 @@ def _mode(options: Mapping[str, str]) -> str:
     return "verify-ca" if "tls.ca_cert_file" in options else "require"
 
 
+def _texts(options: Mapping[str, str]) -> pem.Texts:
+    """Errors as ``pem.tls_texts``; MissingOption where neither a password nor a certificate says who one is."""
+    texts = pem.tls_texts(options)
+    if texts.certificate and _mode(options) == "disable":
+        raise InvalidOption(what=f'parameter "{pem.CERTIFICATE}" needs TLS, which "tls.disabled" turns off')
+    if _PASSWORD not in options and not texts.certificate:
+        raise MissingOption(name=_PASSWORD, hint="Only who has a client certificate may do without.")
+    return texts
+
+
+@contextmanager
+def files(options: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """What libpq wants as files while it connects: authorities, certificate and key. Empty without TLS."""
+    mode, texts = _mode(options), _texts(options)
+    if mode == "disable":
+        yield {}
+        return
+    given = {"sslrootcert": texts.authorities, "sslcert": texts.certificate, "sslkey": texts.key}
+    with tempfile.TemporaryDirectory() as folder:
+        out = {} if texts.authorities or not mode.startswith("verify") else {"sslrootcert": "system"}
+        for name, text in given.items():
+            if text:
+                file = Path(folder) / name
+                file.touch(0o600)
+                file.write_text(text.strip() + "\n")
+                out[name] = str(file)
+        yield out
+
+
 def libpq(options: Mapping[str, str]) -> dict[str, str]:
-    """Connection parameters; the certificate authority, which libpq wants as a file, is the caller's to add."""
+    """Connection parameters, without those of ``files``. Errors as ``pem.tls_texts``, and MissingOption."""
+    _texts(options)
     there = urlsplit(options["uris"])
     return {
         "host": there.hostname or "",
         "port": str(there.port or 5432),
         "dbname": unquote(there.path.strip("/")),
         "user": options["postgres.username"],
-        "password": options["postgres.password"],
+        **_password(options),
         "sslmode": _mode(options),
         "connect_timeout": "6",
         "application_name": _NAME,
@@ -42,7 +82,7 @@ def jdbc(options: Mapping[str, str]) -> dict[str, str]:
     made = {
         "url": f"jdbc:postgresql://{host}:{there.port or 5432}{there.path}",
         "user": options["postgres.username"],
-        "password": options["postgres.password"],
+        **_password(options),
         "sslmode": _mode(options),
         "ApplicationName": f"{_NAME} worker",
         "connectTimeout": "10",
@@ -51,8 +91,14 @@ def jdbc(options: Mapping[str, str]) -> dict[str, str]:
         "socketTimeout": "300",
         "tcpKeepAlive": "true",
     }
-    if made["sslmode"].startswith("verify"):
-        made["sslfactory"] = "org.postgresql.ssl.DefaultJavaSSLFactory"
-    if (ca := options.get("tls.ca_cert_file")) is not None and made["sslmode"] != "disable":
-        made |= {"sslfactory": "org.postgresql.ssl.SingleCertValidatingFactory", "sslfactoryarg": ca.strip()}
+    if made["sslmode"] != "disable":
+        texts = _texts(options)
+        told = {"authorities": texts.authorities, "certificate": texts.certificate, "key": texts.key}
+        given = {name: text for name, text in told.items() if text}
+        anyone = {} if texts.authorities or made["sslmode"].startswith("verify") else {"any": True}
+        made |= {"sslfactory": _FACTORY, "sslfactoryarg": json.dumps(given | anyone)}
     return made
+
+
+def _password(options: Mapping[str, str]) -> dict[str, str]:
+    return {"password": options[_PASSWORD]} if _PASSWORD in options else {}

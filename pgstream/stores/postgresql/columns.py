@@ -20,15 +20,21 @@ _SCALARS = {
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _TIME = re.compile(r"timestamp(?:\((\d)\))? with(out)? time zone")
 _TEXT = re.compile(r"character varying\((\d+)\)")
+SOURCES = ("source", "system")
+"""Where a change was: the name of that column, and the one that older scripts have."""
 WIDEST = "DECIMAL(38, 18)"
 """Of a numeric without a precision: what it can hold of it."""
 _PART = re.compile(r"\s*(?P<name>\"(?:[^\"]|\"\")+\"|\w+)\s+(?P<type>.+?)(?P<no>\s+NOT\s+NULL)?\s*\Z", re.I | re.S)
 
 
-def deltastream(type_: str) -> str:
-    """A type as ``format_type`` has it, as DeltaStream's; what it has no type for is VARCHAR, its text."""
+def deltastream(type_: str, dimensions: int = 1) -> str:
+    """A type as ``format_type`` has it, as DeltaStream's; what it has no type for is VARCHAR, its text.
+
+    ``dimensions``: those that an array was declared with, which PostgreSQL's name of the type does not say.
+    """
     if type_.endswith("[]"):
-        return f"ARRAY<{deltastream(type_[:-2])}>"
+        nested = max(1, dimensions)
+        return "ARRAY<" * nested + deltastream(type_[:-2]) + ">" * nested
     if type_ in _SCALARS:
         return _SCALARS[type_]
     if (m := _TEXT.fullmatch(type_)) is not None:
@@ -43,8 +49,10 @@ def deltastream(type_: str) -> str:
 
 
 def changes(table: EntityInfo) -> tuple[EntityColumn, ...]:
-    """The columns of a stream of a table's changes (``semantics.md`` §11)."""
-    row = f"STRUCT<{', '.join(f'{quote(c.name)} {c.type}' for c in table.columns or ())}>"
+    """The columns of a stream of a table's changes (``semantics.md`` §11); rows of several tables are JSON's bytes."""
+    row = "VARBINARY"
+    if table.columns is not None:
+        row = f"STRUCT<{', '.join(f'{quote(c.name)} {c.type}' for c in table.columns)}>"
     source = 'STRUCT<"db" VARCHAR, "schema" VARCHAR, "table" VARCHAR, "lsn" BIGINT>'
     return (EntityColumn("op", "VARCHAR", False), EntityColumn("ts_ms", "BIGINT"), EntityColumn("before", row),
             EntityColumn("after", row), EntityColumn("source", source))  # fmt: skip

@@ -12,8 +12,6 @@ from pgstream.stores import shared
 from pgstream.stores.postgresql.values import slot, uri
 from pgstream.stores.spec import Kind, Option, OptionTable
 
-_MUTUAL = "Mutual TLS with a PostgreSQL store is planned."
-
 OPTIONS = OptionTable(
     "a PostgreSQL store",
     (
@@ -23,12 +21,13 @@ OPTIONS = OptionTable(
         ),
         Option("postgres.username", Kind.TEXT, "User name.", required=True, aliases=("postgresql.username",),
                example="pgstream"),
-        Option("postgres.password", Kind.SECRET, "Password.", required=True, aliases=("postgresql.password",),
-               example="…"),
+        Option("postgres.password", Kind.SECRET, "Password; required without a client certificate.",
+               aliases=("postgresql.password",), example="…"),
         *shared.TLS,
         Option("tls.ca_cert_file", Kind.FILE, "Certificate authority to trust, as PEM text; otherwise the system's."),
-        Option("tls.client.cert_file", Kind.FILE, "Client certificate.", later=_MUTUAL),
-        Option("tls.client.key_file", Kind.FILE, "Key of the client certificate.", later=_MUTUAL),
+        Option("tls.client.cert_file", Kind.FILE, "Client certificate chain for mutual TLS, as PEM text."),
+        Option("tls.client.key_file", Kind.FILE, "Key of the client certificate, as PEM text."),
+        Option("tls.client.key_passphrase", Kind.SECRET, "What opens an encrypted key."),
         *shared.STORE,
     ),
 )  # fmt: skip
@@ -82,8 +81,8 @@ RELATION = OptionTable(
         Option("postgresql.db.name", Kind.TEXT, "Database of the table, which is the store's."),
         Option("postgresql.schema.name", Kind.TEXT, "Schema of the table; public when absent."),
         Option("postgresql.table.name", Kind.TEXT, "Table; otherwise the relation's name in lower case."),
-        Option("postgresql.cdc.table.list", Kind.TEXT, "Several tables at once.",
-               later="One stream over several tables is planned; declare a stream for each."),
+        Option("postgresql.cdc.table.list", Kind.TEXT, "Tables of one stream, whose rows are then BYTES of JSON.",
+               example="public.customers,sales.orders"),
         _FORMAT,
         shared.TIMESTAMP,
         # A table is more than what changes in it from now on.

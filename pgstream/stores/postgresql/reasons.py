@@ -21,6 +21,10 @@ from pgstream.errors import (
 )
 
 _COLUMN = re.compile(r'column (?:\w+\.)?"?(?P<name>.+?)"? does not exist')
+_CERTIFICATE = "Check 'tls.client.cert_file', 'tls.client.key_file', and the server's pg_hba.conf."
+_AUTHORITY = (
+    "'tls.ca_cert_file' gives the certificate authorities to trust, 'uris' the host as the certificate names it."
+)
 _HINTS = {
     "28P01": "Check 'postgres.username' and 'postgres.password'.",
     "28000": "Check 'postgres.username', 'tls.disabled', and the server's pg_hba.conf.",
@@ -65,6 +69,11 @@ def _why(e: psycopg.Error) -> str:
 
 
 def _hint(code: str, text: str) -> str | None:
+    lowered = text.lower()
+    if "client certificate" in lowered or "certificate authentication" in lowered or " alert " in lowered:
+        return _CERTIFICATE
+    if "certificate verify failed" in lowered or "does not match host name" in lowered:
+        return _AUTHORITY
     for known, hint in _HINTS.items():
         if code == known:
             return hint

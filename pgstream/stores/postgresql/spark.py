@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import types
 from pgstream.stores.postgresql.client import jdbc
-from pgstream.stores.postgresql.columns import quote_pg
-from pgstream.stores.postgresql.values import database, split
+from pgstream.stores.postgresql.columns import SOURCES, quote_pg
+from pgstream.stores.postgresql.values import database, several, split
 
 _PROVIDER = "org.apache.spark.sql.pgstream.TableSourceProvider"
-_RAW = "key binary, value binary, __time timestamp, __partition int, __offset bigint"
+_RAW = "key binary, value binary, __time timestamp, __partition int, __offset bigint, __unsent bigint"
 CATCH_UP_RECORDS = "100000"
 """Of a batch: the driver holds the changes of some batches, until they are written."""
 
@@ -31,18 +31,22 @@ class TableChanges:
     def read(self, spark: SparkSession, source: Any, access: Any, query: str) -> DataFrame:
         """The rows that a table has, then its changes by commit, as records (``TableSource.scala``)."""
         own = database(access.options["uris"])
-        schema, table = split(source.entity, own)
         slot = source.options.get("postgresql.slot.name") or own_slot(source, query)
-        columns = {c.name: types.parse(c.type) for c in source.columns}
+        declared = {c.name: types.parse(c.type) for c in source.columns}
+        columns, row = declared, declared.get("after", declared.get("before"))
         if source.kind == "stream":
-            columns = dict(next((t.fields for n, t in columns.items() if n == "after"), ()))
+            columns = dict(row.fields) if row is not None else {}
         config = {
-            "store": source.store, "kind": source.kind, "database": own, "schema": schema, "table": table, "slot": slot,
+            "store": source.store, "kind": source.kind, "database": own, "slot": slot, "entity": source.entity,
+            "tables": [".".join(split(t, own)) for t in several(source.entity)],
+            "sources": [n for n in SOURCES if n in declared],
+            "bytes": row is not None and row.spark == "binary",
             "publication": source.options.get("postgresql.publication.name", slot),
             "snapshot": source.starting_position == "earliest",
             "most": int(source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS)),
             "warn_mb": int(source.options.get("postgresql.slot.warning.mb", WARN_MB)),
             "keys": source.primary_key,
+            "fills": source.follows,
             "columns": list(columns),
             "nested": [n for n, t in columns.items() if not t.is_scalar],
         }  # fmt: skip
@@ -62,14 +66,14 @@ class TableChanges:
         """See ``stores.spec.AskedInSpark``."""
         settings = jdbc(access.options)
         own = ("url", "user", "password")
-        return {n: settings[n] for n in own} | {"properties": {n: v for n, v in settings.items() if n not in own}}
+        more = {n: v for n, v in settings.items() if n not in own}
+        return {n: settings.get(n, "") for n in own} | {"properties": more}
 
     def forget(self, spark: SparkSession, source: Any, access: Any, checkpoint: str) -> None:
         """Drop the slot and the publication that were made for a query's source."""
         jvm: Any = spark._jvm
-        schema, table = split(source.entity, database(access.options["uris"]))
         tables = jvm.org.apache.spark.sql.pgstream.TableSource
-        tables.forget(checkpoint, json.dumps(jdbc(access.options)), schema, table)
+        tables.forget(checkpoint, json.dumps(jdbc(access.options)), source.entity)
 
 
 def own_slot(source: Any, query: str) -> str:

@@ -15,6 +15,7 @@ from pgstream.errors import InvalidOption
 
 _SLOT = re.compile(r"\A[a-z0-9_]{1,63}\Z")
 SCHEMA = "public"
+LIST = "postgresql.cdc.table.list"
 
 
 def uri(text: str) -> str:
@@ -59,20 +60,32 @@ def split(entity: str, own: str) -> tuple[str, str]:
     return schema, table
 
 
+def several(entity: str) -> list[str]:
+    """The tables that a relation's entity stands for."""
+    return entity.split(",")
+
+
 def entity_of(properties: dict[str, str], name: str, options: Mapping[str, str]) -> str:
-    """The entity of a relation: ``schema.table``. See ``stores.spec.StoreType.names``."""
+    """The entity of a relation: ``schema.table``, or some of them with commas. See ``stores.spec.StoreType.names``."""
     named = [properties.pop(f"postgresql.{part}.name", None) for part in ("db", "schema", "table")]
     own = database(options["uris"])
     if named[0] is not None and named[0] != own:
         raise _elsewhere(named[0], own)
+    if (listed := properties.pop(LIST, None)) is not None:
+        if named[1] is not None or named[2] is not None:
+            raise InvalidOption(what=f'parameter "{LIST}" names the tables with their schemas, and by itself')
+        tables = [".".join(split(t.strip(), own)) for t in several(listed)]
+        return ",".join(dict.fromkeys(tables))
     schema, table = named[1] or SCHEMA, named[2] or name
-    if "." in schema or "." in table:
-        raise InvalidOption(what="a schema or table whose name has a dot cannot be an entity")
+    if any(c in schema + table for c in ".,"):
+        raise InvalidOption(what="a schema or table whose name has a dot or a comma cannot be an entity")
     return f"{schema}.{table}"
 
 
 def shows(entity: str) -> dict[str, str]:
     """The parameters that name an entity."""
+    if "," in entity:
+        return {LIST: entity}
     schema, _, table = entity.partition(".")
     return {"postgresql.schema.name": schema, "postgresql.table.name": table}
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from pgstream import stores
-from pgstream.errors import InvalidOption, MissingOption, NotYet
+from pgstream.errors import InvalidOption, MissingOption
 from pgstream.sql.cursor import Cursor
 from pgstream.stores.postgresql import STORE, client, columns, values
 from pgstream.stores.spec import EntityColumn, EntityInfo, OptionTable, Trouble
@@ -38,9 +42,9 @@ def test_what_is_no_place_is_refused_without_being_repeated(uri: str) -> None:
 
 def test_what_is_missing_or_planned_is_said() -> None:
     with pytest.raises(MissingOption):
-        checked("('uris' = 'db1/shop', 'postgres.username' = u)")
-    with pytest.raises(NotYet):
-        checked(f"('uris' = 'db1/shop', {LOGIN}, 'tls.client.cert_file' = 'x')")
+        checked("('postgres.username' = u, 'postgres.password' = p)")
+    with pytest.raises(MissingOption, match="password"):
+        client.libpq(checked("('uris' = 'db1/shop', 'postgres.username' = u)"))
     with pytest.raises(InvalidOption):
         checked("('postgresql.slot.name' = 'Not A Slot')", STORE.source_options)
 
@@ -51,24 +55,41 @@ def test_a_relation_names_its_table() -> None:
     named = {"postgresql.db.name": "shop", "postgresql.schema.name": "s", "postgresql.table.name": "T"}
     assert values.entity_of(named, "users", options) == "s.T"
     assert named == {}, "they are not properties of the relation beside its entity"
-    for wrong in ({"postgresql.db.name": "other"}, {"postgresql.table.name": "a.b"}):
+    listed = {values.LIST: "users, s.T,shop.s.T"}
+    assert values.entity_of(listed, "all", options) == "public.users,s.T"
+    assert listed == {} and values.shows("public.users,s.T") == {values.LIST: "public.users,s.T"}
+    both = {values.LIST: "a,b", "postgresql.table.name": "c"}
+    dotted, elsewhere = {"postgresql.table.name": "a.b"}, {"postgresql.db.name": "other"}
+    for wrong in (elsewhere, dotted, {"postgresql.table.name": "a,b"}, both, {values.LIST: "a,,b"}):
         with pytest.raises(InvalidOption):
             values.entity_of(wrong, "users", options)
     assert [values.spelled(e, options) for e in ("t", "s.t", "shop.s.t")] == ["public.t", "s.t", "s.t"]
 
 
 def test_tls_is_asked_of_both_clients() -> None:
-    def modes(text: str) -> tuple[str, str, str | None]:
+    pem = "-----BEGIN CERTIFICATE-----"
+
+    def modes(text: str) -> tuple[str, str, dict[str, Any]]:
         options = checked(f"('uris' = 'h/d', {LOGIN}{text})")
         java = client.jdbc(options)
-        return client.libpq(options)["sslmode"], java["sslmode"], java.get("sslfactory", "").rpartition(".")[2] or None
+        assert java["sslmode"] == client.libpq(options)["sslmode"]
+        with client.files(options) as files:
+            trusted = files.get("sslrootcert", "")
+            found = Path(trusted).read_text().strip() if "/" in trusted else trusted
+        assert "/" not in trusted or not Path(trusted).exists()
+        return java["sslmode"], found, json.loads(java.get("sslfactoryarg", "{}"))
 
-    assert modes("") == ("verify-full", "verify-full", "DefaultJavaSSLFactory")
-    assert modes(", 'tls.disabled' = TRUE") == ("disable", "disable", None)
-    assert modes(", 'tls.verify_server_hostname' = FALSE") == ("require", "require", None)
-    pem = ", 'tls.ca_cert_file' = '-----BEGIN CERTIFICATE-----'"
-    assert modes(pem) == ("verify-full", "verify-full", "SingleCertValidatingFactory")
-    assert modes(pem + ", 'tls.verify_server_hostname' = FALSE")[0] == "verify-ca"
+    assert modes("") == ("verify-full", "system", {})
+    assert modes(", 'tls.disabled' = TRUE") == ("disable", "", {})
+    assert modes(", 'tls.verify_server_hostname' = FALSE") == ("require", "", {"any": True})
+    own = f", 'tls.ca_cert_file' = '{pem}'"
+    assert modes(own) == ("verify-full", pem, {"authorities": pem})
+    assert modes(own + ", 'tls.verify_server_hostname' = FALSE")[0] == "verify-ca"
+
+
+def test_arrays_have_the_dimensions_that_they_were_declared_with() -> None:
+    assert columns.deltastream("integer[]", 2) == "ARRAY<ARRAY<INTEGER>>"
+    assert columns.deltastream("numeric(4,1)[]", 0) == "ARRAY<DECIMAL(4, 1)>"
 
 
 def test_a_stream_has_the_change_as_columns() -> None:
@@ -78,6 +99,8 @@ def test_a_stream_has_the_change_as_columns() -> None:
         ("after", 'STRUCT<id BIGINT, "o""dd" VARCHAR>'),
         ("source", 'STRUCT<"db" VARCHAR, "schema" VARCHAR, "table" VARCHAR, "lsn" BIGINT>'),
     ]  # fmt: skip
+    several = columns.changes(EntityInfo("public.t,public.u"))
+    assert [c.type for c in several if c.name in ("before", "after")] == ["VARBINARY", "VARBINARY"]
 
 
 def test_troubles_say_what_to_do() -> None:

@@ -35,12 +35,14 @@ class PgJson(nested: Set[String]) {
     case 700 | 701 | 1700 => if (isNumber(text)) out.put(text) else string(out, text)
     case 17 => out.put('"'); out.put(java.util.Base64.getEncoder.encode(unhex(text))); out.put('"')
     case 114 | 3802 if nested(c.name) => out.put(text)
-    case _ if nested(c.name) && text.length > 0 && text(0) == '{' => new PgArray(text, PgJson.elements.getOrElse(c.oid, 25)).write(out)
+    case _ if nested(c.name) && text.length > 0 && (text(0) == '{' || text(0) == '[') =>
+      new PgArray(text, PgJson.elements.getOrElse(c.oid, 25), if (c.oid == 1020) ';' else ',').write(out)
     case _ => string(out, text)
   }
 
-  private class PgArray(text: Array[Byte], element: Int) {
-    private var at = 0
+  /** `[2:3]={…}` is one whose indexes do not begin with 1. `comma`: boxes have commas of their own. */
+  private class PgArray(text: Array[Byte], element: Int, comma: Char) {
+    private var at = if (text(0) == '[') text.indexOf('='.toByte) + 1 else 0
 
     def write(out: Bytes): Unit = {
       at += 1
@@ -59,7 +61,7 @@ class PgJson(nested: Set[String]) {
       val one = new Bytes(32)
       val quoted = text(at) == '"'
       if (quoted) at += 1
-      while (if (quoted) text(at) != '"' else text(at) != ',' && text(at) != '}') {
+      while (if (quoted) text(at) != '"' else text(at) != comma && text(at) != '}') {
         if (text(at) == '\\') at += 1
         one.put(text(at))
         at += 1

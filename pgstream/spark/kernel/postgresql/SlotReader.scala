@@ -10,6 +10,31 @@ import scala.jdk.CollectionConverters._
 import org.postgresql.PGConnection
 import org.postgresql.copy.CopyDual
 
+/** The types that domains are of. Asked for when one is met. */
+class PgDomains(access: PgAccess) {
+  private val known = new java.util.HashMap[Int, Int]
+
+  def base(oid: Int): Int = if (oid >= 0 && oid < PgDomains.FirstOwn) oid else known.computeIfAbsent(oid, o => ask(o))
+
+  private def ask(oid: Int): Int = {
+    val c = access.connect("socketTimeout" -> "30")
+    try {
+      val s = c.prepareStatement(PgDomains.Ask)
+      s.setLong(1, Integer.toUnsignedLong(oid))
+      val r = s.executeQuery()
+      if (r.next()) r.getLong(1).toInt else oid
+    } finally c.close()
+  }
+}
+
+object PgDomains {
+  private val FirstOwn = 16384
+  private val Ask =
+    """WITH RECURSIVE d(oid, typtype, typbasetype) AS (SELECT oid, typtype, typbasetype FROM pg_type WHERE oid::bigint = ?
+      |  UNION ALL SELECT t.oid, t.typtype, t.typbasetype FROM d JOIN pg_type t ON t.oid = d.typbasetype)
+      |SELECT oid::bigint FROM d WHERE typtype <> 'd'""".stripMargin
+}
+
 /** The database of a table: properties of the JDBC driver, and `url` among them. */
 case class PgAccess(properties: Map[String, String]) {
   def connect(more: (String, String)*): Connection = {
@@ -21,7 +46,14 @@ case class PgAccess(properties: Map[String, String]) {
 
   /** A connection that speaks the replication protocol. */
   def replicating(): Connection =
-    connect("replication" -> "database", "socketTimeout" -> "0", "assumeMinServerVersion" -> "10", "preferQueryMode" -> "simple")
+    connect("replication" -> "database", "socketTimeout" -> "0", "assumeMinServerVersion" -> "10", "preferQueryMode" -> "simple",
+      "options" -> PgAccess.Forms.map { case (name, form) => s"-c $name=$form" }.mkString(" "))
+}
+
+object PgAccess {
+  /** How a session writes values, whatever the server's settings are. */
+  val Forms: Seq[(String, String)] =
+    Seq("DateStyle" -> "ISO", "IntervalStyle" -> "postgres", "TimeZone" -> "UTC", "bytea_output" -> "hex", "extra_float_digits" -> "3")
 }
 
 /** A place in a table's changes. `seq`: records that came before it; `lsn`: the end of the last whole transaction before it;
@@ -45,8 +77,8 @@ private case class SlotRecord(seq: Long, record: TableRecord, micros: Long, txn:
  * can be counted, and a batch is the records between two counts. PostgreSQL is told of an end only by `confirm`.
  * `mark` keeps where an idle slot was told to go on, before it is told so.
  */
-class SlotReader(access: PgAccess, slot: String, publication: String, from: SlotPlace, schema: String, table: String,
-    text: TableText, most: Long, mark: Long => Unit) extends Transactions {
+class SlotReader(access: PgAccess, slot: String, publication: String, from: SlotPlace, tables: Seq[TableText], most: Long,
+    mark: Long => Unit) extends Transactions {
   private val MaxBytes = 64L << 20
   private val StatusMs = 5000L
   private val SilentMs = 60000L
@@ -133,7 +165,7 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
       val names = publication.replace("'", "''").replace("\"", "\"\"")
       val copy = connection.unwrap(classOf[PGConnection]).getCopyAPI.copyDual(
         s"""START_REPLICATION SLOT "$slot" LOGICAL ${SlotReader.text(from.lsn)} (proto_version '1', publication_names '"$names"')""")
-      val output = new PgOutput(schema, table, text, this)
+      val output = new PgOutput(tables, this, new PgDomains(access).base)
       heard = System.currentTimeMillis()
       while (!stopped) {
         val next = copy.readFromCopy(false)

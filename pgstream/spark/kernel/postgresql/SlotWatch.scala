@@ -9,7 +9,7 @@ import org.slf4j.LoggerFactory
  * grows past `warnBytes` or comes near the server's own bound, and what no replication message tells: that the slot is
  * lost, or that the publication has the table no longer.
  */
-class SlotWatch(access: PgAccess, slot: String, publication: String, schema: String, table: String, warnBytes: Long) {
+class SlotWatch(access: PgAccess, slot: String, publication: String, tables: Seq[TableName], warnBytes: Long) {
   import SlotWatch._
   private val log = LoggerFactory.getLogger(classOf[SlotWatch])
   @volatile private var stopped = false
@@ -55,15 +55,15 @@ class SlotWatch(access: PgAccess, slot: String, publication: String, schema: Str
   private def look(c: Connection): Unit = {
     val s = c.prepareStatement(Ask)
     try {
-      s.setString(1, publication)
-      s.setString(2, schema)
-      s.setString(3, table)
+      s.setArray(1, c.createArrayOf("text", tables.map(_.schema: AnyRef).toArray))
+      s.setArray(2, c.createArrayOf("text", tables.map(_.table: AnyRef).toArray))
+      s.setString(3, publication)
       s.setString(4, slot)
       val r = s.executeQuery()
       if (r.next()) {
         if (r.getString("wal_status") == "lost") failure = TableSlot.lost(slot, TableSlot.Removed)
-        else if (!r.getBoolean("published"))
-          failure = TableSlot.lost(slot, s"""publication "$publication" has table $schema.$table no longer""")
+        else if (r.getString("missing") != null)
+          failure = TableSlot.lost(slot, s"""publication "$publication" has table ${r.getString("missing")} no longer""")
         val room = r.getLong("safe_wal_size")
         seen = Seen(r.getLong("lag"), r.getLong("kept"), if (r.wasNull()) None else Some(room))
       }
@@ -86,8 +86,8 @@ object SlotWatch {
   private val EveryMs = 5000L
   private val Ask =
     """SELECT pg_wal_lsn_diff(now, confirmed_flush_lsn)::bigint AS lag, pg_wal_lsn_diff(now, restart_lsn)::bigint AS kept,
-      |  COALESCE(wal_status, '') AS wal_status, safe_wal_size, EXISTS (SELECT FROM pg_publication_tables
-      |    WHERE pubname = ? AND schemaname = ? AND tablename = ?) AS published
+      |  COALESCE(wal_status, '') AS wal_status, safe_wal_size, (SELECT w.s || '.' || w.t FROM unnest(?::text[], ?::text[]) w(s, t) LEFT JOIN
+      |    pg_publication_tables p ON p.schemaname = w.s AND p.tablename = w.t AND p.pubname = ? WHERE p.pubname IS NULL LIMIT 1) AS missing
       |FROM pg_replication_slots, pg_current_wal_lsn() now WHERE slot_name = ?""".stripMargin
 
   private def mb(bytes: Long): Long = bytes >> 20

@@ -34,53 +34,104 @@ object TableFault {
   }
 }
 
-/** A record made of a change: what a topic's record would be. A null value removes the key. */
-case class TableRecord(key: Array[Byte], value: Array[Byte])
+/** A record made of a change: what a topic's record would be. A null value removes the key. `unsent`: see `Unsent`. */
+case class TableRecord(key: Array[Byte], value: Array[Byte], unsent: Long = Unsent.None)
+
+/**
+ * What a record says of long values that an update did not change, and that PostgreSQL therefore did not send: a bit for each
+ * column that is declared, so that `Emptied` takes it from the row as it was, which it keeps.
+ */
+object Unsent {
+  val Column = "__unsent"
+  /** Nothing needs to be kept. */
+  val None: Long = -1
+  /** The row was that of the key which the record before this one has removed. */
+  val Moved: Long = 1L << 62
+  val Most = 62
+}
+
+/** Where a table is. */
+case class TableName(schema: String, table: String) {
+  val quoted: String = s"${ViewMerge.quote(schema)}.${ViewMerge.quote(table)}"
+  /** For a text of SQL: what `regclass` reads. */
+  val literal: String = s"'${quoted.replace("'", "''")}'"
+  override def toString: String = s"$schema.$table"
+}
+
+/** What a stream's rows are like. `sources`: the names of the column that says where a change was; `bytes`: the rows before and
+ *  after are JSON's bytes, and so in base64. */
+case class Envelope(sources: Seq[String], bytes: Boolean)
 
 /**
  * Changes of a table as records. A stream's value is the change: operation, row before and after, and where it was; a
  * changelog's is the row, or nothing when its key is gone. `keys` names the primary key.
  */
-class TableText(kind: String, database: String, schema: String, table: String, keys: Seq[String], wanted: Seq[String], nested: Set[String]) {
+class TableText(kind: String, database: String, val of: TableName, keys: Seq[String], wanted: Seq[String], nested: Set[String],
+    fills: Boolean, envelope: Envelope) {
+  import of.{schema, table}
   private val json = new PgJson(nested)
   private val isKey = keys.toSet
+  private val isWanted = wanted.toSet
   private val changelog = kind == "changelog"
+  /** Whether rows are kept for the values that are not sent: said when the slot begins, for as long as the query is there. */
+  @volatile var keeps: Boolean = false
   private type Row = Array[Array[Byte]]
 
   /** Columns that the changelog declares and the table no longer has. */
   def check(columns: Array[TableColumn]): Unit = if (changelog) {
     val has = columns.map(_.name).toSet
     wanted.find(!has(_)).foreach { name =>
-      throw new TableFault("data", "42703", s"""table "$schema.$table" no longer has column "$name"""", "Create the changelog again.")
+      throw new TableFault("data", "42703", s"""table "$of" no longer has column "$name"""", "Create the changelog again.")
     }
   }
+
+  /** Whether rows must be kept: the server does not tell the row before, and it may have long values. */
+  def mayKeep(identity: Char, columns: Array[TableColumn]): Boolean =
+    fills && identity != 'f' && columns.exists(c => isWanted(c.name) && !isKey(c.name) && !TableText.Short(c.oid))
+
+  /** The identity of rows by which the server tells changes and deletes. */
+  def identified(by: Set[String]): Unit = if (changelog)
+    keys.find(!by(_)).foreach { name =>
+      throw new TableFault("data", "55000", s"the replica identity of table $of does not have column \"$name\" of its primary key",
+        s"ALTER TABLE $of REPLICA IDENTITY DEFAULT, then create the query again.")
+    }
 
   def insert(op: String, columns: Array[TableColumn], row: Row, micros: Long, lsn: Long): Seq[TableRecord] =
     one(op, columns, null, row, micros, lsn)
 
   /** `old`: the row before, or the columns of its key, where PostgreSQL told it. */
   def update(columns: Array[TableColumn], old: Row, row: Row, micros: Long, lsn: Long): Seq[TableRecord] = {
-    val sent = columns.indices.map(i => if (row(i) eq TableText.Unsent) kept(columns(i), old, i) else row(i)).toArray
+    var unsent = 0L
+    val sent = columns.indices.map { i =>
+      if (!(row(i) eq TableText.Unsent)) row(i)
+      else if (old != null && old(i) != null && !(old(i) eq TableText.Unsent)) old(i)
+      else { unsent |= kept(columns(i)); null }
+    }.toArray
     val moved = changelog && old != null && columns.indices.exists { i =>
       isKey(columns(i).name) && old(i) != null && !java.util.Arrays.equals(old(i), sent(i))
     }
-    (if (moved) Seq(TableRecord(key(columns, old), null)) else Nil) ++ one("u", columns, old, sent, micros, lsn)
+    val removed = if (moved) Seq(TableRecord(key(columns, old), null, told(0))) else Nil
+    removed ++ one("u", columns, old, sent, micros, lsn, if (moved && unsent != 0) unsent | Unsent.Moved else unsent)
   }
 
   def delete(columns: Array[TableColumn], old: Row, micros: Long, lsn: Long): Seq[TableRecord] =
-    if (changelog) Seq(TableRecord(key(columns, old), null)) else one("d", columns, old, null, micros, lsn)
+    if (changelog) Seq(TableRecord(key(columns, old), null, told(0))) else one("d", columns, old, null, micros, lsn)
 
   def truncate(micros: Long, lsn: Long): Seq[TableRecord] =
-    if (changelog) Seq(TableRecord(Array.emptyByteArray, null))
+    if (changelog) Seq(TableRecord(Array.emptyByteArray, null, told(0)))
     else one("t", Array.empty, null, null, micros, lsn)
 
-  private def kept(c: TableColumn, old: Row, i: Int): Array[Byte] =
-    if (old != null && old(i) != null && !(old(i) eq TableText.Unsent)) old(i)
-    else
-      throw new TableFault("data", "22000", s"""the value of column "${c.name}" of table "$schema.$table" was not sent""",
-        s"It is long and was not changed. ALTER TABLE $schema.$table REPLICA IDENTITY FULL, then create the query again.")
+  private def told(unsent: Long): Long = if (keeps) unsent else Unsent.None
 
-  private def one(op: String, columns: Array[TableColumn], before: Row, after: Row, micros: Long, lsn: Long): Seq[TableRecord] = {
+  /** The bit of a column whose value was not sent, 0 of one that nobody reads. */
+  private def kept(c: TableColumn): Long = wanted.indexOf(c.name) match {
+    case -1 if wanted.nonEmpty => 0
+    case i if i >= 0 && keeps && i < Unsent.Most => 1L << i
+    case _ =>
+      throw TableText.notSent(c.name, of.toString)
+  }
+
+  private def one(op: String, columns: Array[TableColumn], before: Row, after: Row, micros: Long, lsn: Long, unsent: Long = 0): Seq[TableRecord] = {
     val out = new Bytes(256)
     if (changelog) json.row(out, columns, after)
     else {
@@ -88,17 +139,25 @@ class TableText(kind: String, database: String, schema: String, table: String, k
       side(out, columns, before)
       out.ascii(""","after":""")
       side(out, columns, after)
-      out.ascii(""","source":{"db":""")
-      Seq(database -> ",\"schema\":", schema -> ",\"table\":", table -> s""","lsn":$lsn}}""").foreach { case (name, next) =>
-        json.string(out, name.getBytes(UTF_8))
-        out.ascii(next)
+      envelope.sources.foreach { name =>
+        out.ascii(s""","$name":{"db":""")
+        Seq(database -> ",\"schema\":", schema -> ",\"table\":", table -> s""","lsn":$lsn}""").foreach { case (value, next) =>
+          json.string(out, value.getBytes(UTF_8))
+          out.ascii(next)
+        }
       }
+      out.put('}')
     }
-    Seq(TableRecord(if (columns.isEmpty) null else key(columns, if (after != null) after else before), out.toArray))
+    Seq(TableRecord(if (columns.isEmpty) null else key(columns, if (after != null) after else before), out.toArray, told(unsent)))
   }
 
   private def side(out: Bytes, columns: Array[TableColumn], row: Row): Unit =
-    if (row == null) out.ascii("null") else json.row(out, columns, row)
+    if (row == null) out.ascii("null")
+    else if (envelope.bytes) {
+      val one = new Bytes(256)
+      json.row(one, columns, row)
+      out.put('"'); out.put(java.util.Base64.getEncoder.encode(one.toArray)); out.put('"')
+    } else json.row(out, columns, row)
 
   private def key(columns: Array[TableColumn], row: Row): Array[Byte] =
     if (keys.isEmpty) null
@@ -112,6 +171,13 @@ class TableText(kind: String, database: String, schema: String, table: String, k
 object TableText {
   /** Stands for a long value that an update did not change, and that PostgreSQL therefore did not send. */
   val Unsent: Array[Byte] = new Array[Byte](0)
+
+  /** Types of a fixed length, whose values lie in the row itself. */
+  private[pgstream] val Short = Set(16, 18, 19, 20, 21, 23, 26, 700, 701, 790, 829, 1082, 1083, 1114, 1184, 1186, 1266, 2950)
+
+  def notSent(column: String, table: String): TableFault =
+    new TableFault("data", "22000", s"""the value of column "$column" of table "$table" was not sent""",
+      s"It is long and was not changed. ALTER TABLE $table REPLICA IDENTITY FULL, then create the query again.")
 }
 
 /** What comes out of the messages of `pgoutput`, in their order. */
@@ -122,9 +188,9 @@ trait Transactions {
   def commit(end: Long): Unit
 }
 
-/** The messages of output plugin `pgoutput`, protocol 1, of one table. */
-class PgOutput(schema: String, table: String, text: TableText, into: Transactions) {
-  private val relations = new java.util.HashMap[Int, Array[TableColumn]]
+/** The messages of output plugin `pgoutput`, protocol 1, of some tables. `base`: see `PgDomains`. */
+class PgOutput(tables: Seq[TableText], into: Transactions, base: Int => Int) {
+  private val relations = new java.util.HashMap[Int, (TableText, Array[TableColumn])]
   private var micros = 0L
   private var wanted = false
 
@@ -138,37 +204,42 @@ class PgOutput(schema: String, table: String, text: TableText, into: Transaction
       b.get(); b.getLong()
       into.commit(b.getLong())
     case 'R' => relation(b)
-    case 'I' => of(b) { columns => b.get(); text.insert("c", columns, tuple(b), micros, lsn) }
-    case 'U' => of(b) { columns =>
+    case 'I' => of(b) { (text, columns) => b.get(); text.insert("c", columns, tuple(b), micros, lsn) }
+    case 'U' => of(b) { (text, columns) =>
         val old = if ("KO".indexOf(b.get()) >= 0) { val o = tuple(b); b.get(); o } else null
         text.update(columns, old, tuple(b), micros, lsn)
       }
-    case 'D' => of(b) { columns => b.get(); text.delete(columns, tuple(b), micros, lsn) }
+    case 'D' => of(b) { (text, columns) => b.get(); text.delete(columns, tuple(b), micros, lsn) }
     case 'T' =>
       val count = b.getInt()
       b.get()
-      if (wanted && (0 until count).exists(_ => relations.get(b.getInt()) != null)) into.change(text.truncate(micros, lsn))
+      (0 until count).map(_ => relations.get(b.getInt())).foreach { told => if (wanted && told != null) into.change(told._1.truncate(micros, lsn)) }
     case _ => () // origin, type, message
   }
 
-  private def of(b: ByteBuffer)(make: Array[TableColumn] => Seq[TableRecord]): Unit = {
-    val columns = relations.get(b.getInt())
-    if (wanted && columns != null) into.change(make(columns))
+  private def of(b: ByteBuffer)(make: (TableText, Array[TableColumn]) => Seq[TableRecord]): Unit = {
+    val told = relations.get(b.getInt())
+    if (wanted && told != null) into.change(make(told._1, told._2))
   }
 
   private def relation(b: ByteBuffer): Unit = {
     val id = b.getInt()
     val (in, name) = (string(b), string(b))
     b.get()
-    val columns = Array.fill(b.getShort()) {
-      b.get()
+    val told = Array.fill(b.getShort()) {
+      val identifies = b.get() == 1
       val c = TableColumn(string(b), b.getInt())
       b.getInt()
-      c
+      (c, identifies)
     }
     // The publication may hold other tables, too.
-    if (in == schema && name == table) { text.check(columns); relations.put(id, columns) }
-    else relations.remove(id)
+    val text = tables.find(_.of == TableName(in, name))
+    if (text.isDefined) {
+      val columns = told.map(_._1)
+      text.get.check(columns)
+      text.get.identified(told.collect { case (c, true) => c.name }.toSet)
+      relations.put(id, (text.get, columns.map(c => c.copy(oid = base(c.oid)))))
+    } else relations.remove(id)
   }
 
   private def tuple(b: ByteBuffer): Array[Array[Byte]] = Array.fill(b.getShort()) {

@@ -7,8 +7,9 @@ import org.apache.hadoop.fs.Path
 
 import Json.Node
 
-/** How a slot began: where its changes do, and the rows that the table had there, which lie in files of `chunk` rows each. */
-case class SlotStart(slot: String, publication: String, lsn: Long, rows: Long, chunk: Long, micros: Long, system: String)
+/** How a slot began: where its changes do, and the rows that the table had there, which lie in files of `chunk` rows each.
+ *  `keeps`: whether rows are kept for values that are not sent. */
+case class SlotStart(slot: String, publication: String, lsn: Long, rows: Long, chunk: Long, micros: Long, system: String, keeps: Boolean = false)
 
 /**
  * What a source keeps in its folder of the checkpoint, so that it can go on: the intent to make a slot, before it is made;
@@ -41,13 +42,14 @@ class SlotFolder(folder: String, conf: Configuration) {
   }
 
   def started: Option[SlotStart] = read("start").map { n =>
-    SlotStart(n.str("slot"), n.str("publication"), n.get("lsn").asLong, n.get("rows").asLong, n.get("chunk").asLong, n.get("micros").asLong, n.str("system"))
+    SlotStart(n.str("slot"), n.str("publication"), n.get("lsn").asLong, n.get("rows").asLong, n.get("chunk").asLong, n.get("micros").asLong, n.str("system"),
+      n.has("keeps") && n.get("keeps").asBoolean)
   }
 
   def start(s: SlotStart): Unit = {
     val o = Json.obj
     o.put("slot", s.slot).put("publication", s.publication).put("lsn", s.lsn).put("rows", s.rows).put("chunk", s.chunk)
-    o.put("micros", s.micros).put("system", s.system).put("end", true)
+    o.put("micros", s.micros).put("system", s.system).put("keeps", s.keeps).put("end", true)
     write("start", Json.text(o))
   }
 
@@ -63,26 +65,27 @@ class SlotFolder(folder: String, conf: Configuration) {
 }
 
 /** Makes slots and publications, and the rows that a table had when its slot was made; takes both away again. */
-class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: String, table: String) {
+class TableSlot(access: PgAccess, folder: SlotFolder, store: String, entity: String, tables: Seq[TableName]) {
   import ViewMerge.quote
-  private val full = s"${quote(schema)}.${quote(table)}"
+  private val domains = new PgDomains(access)
 
   /** Have a slot, and in the folder what is needed to go on with it. `snapshot`: whether the rows that are there are read. */
-  def begin(slot: String, publication: String, snapshot: Boolean, chunk: Long, text: TableText): SlotStart = {
+  def begin(slot: String, publication: String, snapshot: Boolean, chunk: Long, texts: Seq[TableText]): SlotStart = {
     val sql = access.connect()
     try {
-      check(sql)
+      tables.foreach(check(sql, _))
       // An earlier start may have been killed half-way: what it made is of no use.
       val left = folder.read("intent").exists(_.str("slot") == slot)
       if (left && exists(sql, slot)) drop(sql, slot)
       val made = !exists(sql, slot)
       val published = number(sql, "SELECT count(*) FROM pg_publication WHERE pubname = ?", publication) == 0
       val intent = Json.obj
-      intent.put("store", store).put("table", s"$schema.$table").put("slot", slot).put("made", made).put("publication", publication)
+      intent.put("store", store).put("table", entity).put("slot", slot).put("made", made).put("publication", publication)
       folder.write("intent", Json.text(intent.put("published", published || left).put("end", true)))
       publish(sql, publication, published)
-      val found = if (made) make(slot, snapshot, chunk, text) else existing(sql, slot)
-      val start = found.copy(publication = publication, system = system(sql))
+      texts.foreach(t => t.keeps = t.mayKeep(identity(sql, t.of), columnsOf(sql, t.of)))
+      val found = if (made) make(slot, snapshot, tables.map(fitting(sql, _, chunk)).min, texts) else existing(sql, slot)
+      val start = found.copy(publication = publication, system = system(sql), keeps = texts.exists(_.keeps))
       folder.start(start)
       start
     } finally sql.close()
@@ -115,28 +118,42 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
     } finally sql.close()
   }
 
-  private def check(sql: Connection): Unit = {
+  private def check(sql: Connection, of: TableName): Unit = {
     val level = one(sql, "SHOW wal_level")
     if (level != "logical")
       throw new TableFault("user", "55000", s"""the server's wal_level is "$level", so it does not tell changes""",
         "Set wal_level = logical in its postgresql.conf and restart it.")
-    val identity = one(sql, s"SELECT relreplident FROM pg_class WHERE oid = '${full.replace("'", "''")}'::regclass")
-    val keyed = number(sql, s"SELECT count(*) FROM pg_index WHERE indisprimary AND indrelid = '${full.replace("'", "''")}'::regclass") > 0
+    val identity = this.identity(sql, of)
+    val keyed = number(sql, s"SELECT count(*) FROM pg_index WHERE indisprimary AND indrelid = ${of.literal}::regclass") > 0
     // PostgreSQL would refuse UPDATE and DELETE of such a table as soon as it is published.
-    if (identity == "n" || (identity == "d" && !keyed))
-      throw new TableFault("user", "55000", s"table $schema.$table has neither a primary key nor a replica identity",
-        s"Add a primary key, or ALTER TABLE $schema.$table REPLICA IDENTITY FULL.")
+    if (identity == 'n' || (identity == 'd' && !keyed))
+      throw new TableFault("user", "55000", s"table $of has neither a primary key nor a replica identity",
+        s"Add a primary key, or ALTER TABLE $of REPLICA IDENTITY FULL.")
   }
 
-  private def publish(sql: Connection, publication: String, missing: Boolean): Unit =
-    if (missing) run(sql, s"CREATE PUBLICATION ${quote(publication)} FOR TABLE $full WITH (publish_via_partition_root = true)")
-    else if (number(sql, s"SELECT count(*) FROM pg_publication_tables WHERE pubname = ? AND schemaname = '${schema.replace("'", "''")}' " +
-        s"AND tablename = '${table.replace("'", "''")}'", publication) == 0)
-      throw new TableFault("user", "55000", s"""publication "$publication" does not have table $schema.$table""",
-        s"ALTER PUBLICATION ${quote(publication)} ADD TABLE $schema.$table.")
+  /** How many of the table's rows are a batch: `most`, or as many as have some 64 MB. */
+  private def fitting(sql: Connection, of: TableName, most: Long): Long = {
+    val bytes = number(sql, s"SELECT pg_table_size(${of.literal})")
+    val rows = number(sql, s"SELECT reltuples::bigint FROM pg_class WHERE oid = ${of.literal}::regclass")
+    if (bytes < TableSlot.BatchBytes) most
+    else if (rows <= 0) math.min(most, 10000)
+    else math.max(100, math.min(most, TableSlot.BatchBytes * rows / bytes))
+  }
 
-  /** A new slot, and the table as it was at that moment: the snapshot lives as long as this connection says nothing else. */
-  private def make(slot: String, snapshot: Boolean, chunk: Long, text: TableText): SlotStart = {
+  private def identity(sql: Connection, of: TableName): Char =
+    one(sql, s"SELECT relreplident::text FROM pg_class WHERE oid = ${of.literal}::regclass").headOption.getOrElse('d')
+
+  private def publish(sql: Connection, publication: String, missing: Boolean): Unit =
+    if (missing)
+      run(sql, s"CREATE PUBLICATION ${quote(publication)} FOR TABLE ${tables.map(_.quoted).mkString(", ")} WITH (publish_via_partition_root = true)")
+    else tables.foreach { of =>
+      if (number(sql, "SELECT count(*) FROM pg_publication_tables WHERE pubname = ? AND schemaname = ? AND tablename = ?", publication, of.schema, of.table) == 0)
+        throw new TableFault("user", "55000", s"""publication "$publication" does not have table $of""",
+          s"ALTER PUBLICATION ${quote(publication)} ADD TABLE $of.")
+    }
+
+  /** A new slot, and the tables as they were at that moment: the snapshot lives as long as this connection says nothing else. */
+  private def make(slot: String, snapshot: Boolean, chunk: Long, texts: Seq[TableText]): SlotStart = {
     val c = access.replicating()
     try {
       val s = c.createStatement()
@@ -144,7 +161,7 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
       r.next()
       val lsn = SlotReader.lsn(r.getString("consistent_point"))
       val micros = System.currentTimeMillis() * 1000
-      val rows = if (snapshot) copy(r.getString("snapshot_name"), lsn, micros, chunk, text) else 0L
+      val rows = if (snapshot) copy(r.getString("snapshot_name"), lsn, micros, chunk, texts) else 0L
       SlotStart(slot, "", lsn, rows, chunk, micros, "")
     } finally c.close()
   }
@@ -159,7 +176,7 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
     SlotStart(slot, "", SlotReader.lsn(r.getString(1)), 0, 1, 0, "")
   }
 
-  private def copy(snapshot: String, lsn: Long, micros: Long, chunk: Long, text: TableText): Long = {
+  private def copy(snapshot: String, lsn: Long, micros: Long, chunk: Long, texts: Seq[TableText]): Long = {
     val sql = access.connect()
     var out: java.io.DataOutputStream = null
     var rows = 0L
@@ -167,19 +184,22 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
       sql.setAutoCommit(false)
       run(sql, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
       run(sql, s"SET TRANSACTION SNAPSHOT '$snapshot'")
-      run(sql, "SET statement_timeout = 0; SET DateStyle = 'ISO'; SET TimeZone = 'UTC'; SET bytea_output = 'hex'; SET extra_float_digits = 3")
-      val columns = columnsOf(sql)
-      text.check(columns)
-      val names = columns.map(c => quote(c.name)).mkString(", ")
-      val copy = sql.unwrap(classOf[org.postgresql.PGConnection]).getCopyAPI.copyOut(s"COPY (SELECT $names FROM $full) TO STDOUT")
-      var line = copy.readFromCopy()
-      while (line != null) {
-        text.insert("r", columns, CopyText.fields(line, columns.length), micros, lsn).foreach { record =>
-          if (rows % chunk == 0) { if (out != null) out.close(); out = folder.create(rows / chunk) }
-          TableRows.write(out, record)
-          rows += 1
+      run(sql, "SET statement_timeout = 0")
+      PgAccess.Forms.foreach { case (name, form) => run(sql, s"SET $name = '$form'") }
+      texts.foreach { text =>
+        val columns = columnsOf(sql, text.of)
+        text.check(columns)
+        val names = columns.map(c => quote(c.name)).mkString(", ")
+        val copy = sql.unwrap(classOf[org.postgresql.PGConnection]).getCopyAPI.copyOut(s"COPY (SELECT $names FROM ${text.of.quoted}) TO STDOUT")
+        var line = copy.readFromCopy()
+        while (line != null) {
+          text.insert("r", columns, CopyText.fields(line, columns.length), micros, lsn).foreach { record =>
+            if (rows % chunk == 0) { if (out != null) out.close(); out = folder.create(rows / chunk) }
+            TableRows.write(out, record)
+            rows += 1
+          }
+          line = copy.readFromCopy()
         }
-        line = copy.readFromCopy()
       }
       rows
     } finally {
@@ -188,11 +208,11 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
     }
   }
 
-  private def columnsOf(sql: Connection): Array[TableColumn] = {
+  private def columnsOf(sql: Connection, of: TableName): Array[TableColumn] = {
     val s = sql.createStatement()
-    val r = s.executeQuery(s"SELECT attname, atttypid::int FROM pg_attribute WHERE attrelid = '${full.replace("'", "''")}'::regclass " +
+    val r = s.executeQuery(s"SELECT attname, atttypid::int FROM pg_attribute WHERE attrelid = ${of.literal}::regclass " +
       "AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum")
-    Iterator.continually(r).takeWhile(_.next()).map(row => TableColumn(row.getString(1), row.getInt(2))).toArray
+    Iterator.continually(r).takeWhile(_.next()).map(row => TableColumn(row.getString(1), domains.base(row.getInt(2)))).toArray
   }
 
   private def exists(sql: Connection, slot: String): Boolean =
@@ -236,6 +256,7 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, schema: Str
 }
 
 object TableSlot {
+  private val BatchBytes = 64L << 20
   private val Stands = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text"
   val Removed = "the server has removed what it held (max_slot_wal_keep_size)"
 

@@ -44,13 +44,14 @@ object TablePlace {
 /** The rows that a table had and its changes since, each once: see `SlotReader`, and decision "Changes of tables". */
 class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNode, access: PgAccess, metadata: String, override val schema: StructType)
     extends Source with SupportsAdmissionControl with ReportsSourceMetrics {
-  private val (in, table) = (c.str("schema"), c.str("table"))
-  private val entity = s"$in.$table"
+  private val entity = c.str("entity")
+  private val tables = c.strings("tables").map(TableSource.named)
   private val most = c.get("most").asLong
   private val conf = context.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession].sessionState.newHadoopConf()
   private val folder = new SlotFolder(metadata, conf)
-  private val slot = new TableSlot(access, folder, c.str("store"), in, table)
-  private val text = new TableText(c.str("kind"), c.str("database"), in, table, c.strings("keys"), c.strings("columns"), c.strings("nested").toSet)
+  private val slot = new TableSlot(access, folder, c.str("store"), entity, tables)
+  private val texts = tables.map(new TableText(c.str("kind"), c.str("database"), _, c.strings("keys"), c.strings("columns"), c.strings("nested").toSet,
+    c.get("fills").asBoolean, Envelope(c.strings("sources"), c.get("bytes").asBoolean)))
   private var start: SlotStart = _
   private var reader: SlotReader = _
   private var watch: SlotWatch = _
@@ -82,7 +83,7 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
       if (a.seq == b.seq) new NoRows(spark.sparkContext)
       else if (a.seq < start.rows)
         new TableRows(spark.sparkContext, new SerializableConfiguration(conf), folder.rows(a.seq / start.chunk).toString, a.seq,
-          a.seq % start.chunk, b.seq - a.seq, start.micros)
+          a.seq % start.chunk, b.seq - a.seq, start.micros, if (start.keeps) 0 else Unsent.None)
       else {
         val rows = spark.sparkContext.broadcast(reader.between(a, b).toArray)
         sent = rows :: sent
@@ -118,7 +119,7 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
     if (start == null)
       start = place match {
         case None =>
-          val s = folder.started.getOrElse(slot.begin(c.str("slot"), c.str("publication"), c.get("snapshot").asBoolean, most, text))
+          val s = folder.started.getOrElse(slot.begin(c.str("slot"), c.str("publication"), c.get("snapshot").asBoolean, most, texts))
           slot.resume(s, SlotPlace(0, s.lsn, 0))
           s
         case Some(at) =>
@@ -127,10 +128,11 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
           slot.resume(s, at)
           s
       }
+    texts.foreach(_.keeps = start.keeps)
     if (reader == null) {
       val from = place.filter(_.seq >= start.rows).getOrElse(SlotPlace(start.rows, start.lsn, 0))
-      reader = new SlotReader(access, start.slot, start.publication, from, in, table, text, most, folder.mark)
-      watch = new SlotWatch(access, start.slot, start.publication, in, table, c.get("warn_mb").asLong << 20)
+      reader = new SlotReader(access, start.slot, start.publication, from, texts, most, folder.mark)
+      watch = new SlotWatch(access, start.slot, start.publication, tables, c.get("warn_mb").asLong << 20)
     }
   }
 
@@ -154,7 +156,8 @@ private class ChangeRows(context: SparkContext, rows: Broadcast[Array[(Long, Tab
 }
 
 /** Rows that a table had, out of a file: `count` of them after `skip`; `before` came in files before them. */
-private class TableRows(context: SparkContext, conf: SerializableConfiguration, file: String, before: Long, skip: Long, count: Long, micros: Long)
+private class TableRows(context: SparkContext, conf: SerializableConfiguration, file: String, before: Long, skip: Long, count: Long, micros: Long,
+    unsent: Long)
     extends RDD[InternalRow](context, Nil) {
   override protected def getPartitions: Array[Partition] = Array(WholeTable)
 
@@ -163,13 +166,13 @@ private class TableRows(context: SparkContext, conf: SerializableConfiguration, 
     val in = new DataInputStream(new java.io.BufferedInputStream(path.getFileSystem(conf.value).open(path), 1 << 16))
     task.addTaskCompletionListener[Unit](_ => in.close())
     (0L until skip).foreach(_ => TableRows.read(in))
-    Iterator.range(0, count.toInt).map(i => TableRows.row(TableRows.read(in), micros, before + i + 1))
+    Iterator.range(0, count.toInt).map(i => TableRows.row(TableRows.read(in).copy(unsent = unsent), micros, before + i + 1))
   }
 }
 
 object TableRows {
   private[pgstream] def row(r: TableRecord, micros: Long, seq: Long): InternalRow =
-    new GenericInternalRow(Array[Any](r.key, r.value, micros, 0, seq))
+    new GenericInternalRow(Array[Any](r.key, r.value, micros, 0, seq, r.unsent))
 
   private[pgstream] def write(out: DataOutputStream, r: TableRecord): Unit =
     Seq(r.key, r.value).foreach { b =>
@@ -199,16 +202,21 @@ class TableSourceProvider extends StreamSourceProvider {
 object TableSource {
   def access(json: String): PgAccess = PgAccess(Json.read(s"""{"all":$json}""").entries("all"))
 
+  /** A table whose name and schema's have no dot. */
+  private def named(full: String): TableName = {
+    val Array(schema, table) = full.split('.')
+    TableName(schema, table)
+  }
+
   /** Drop the slots and publications that were made for a query; `access` by the entity's store. None: the query has none. */
-  def forget(checkpoint: String, json: String, schema: String, table: String): Unit = {
+  def forget(checkpoint: String, json: String, entity: String): Unit = {
     val conf = org.apache.spark.sql.classic.SparkSession.active.sparkContext.hadoopConfiguration
     val sources = new Path(checkpoint, "sources")
     val fs = sources.getFileSystem(conf)
     if (fs.exists(sources))
       fs.listStatus(sources).filter(_.isDirectory).foreach { dir =>
         val folder = new SlotFolder(dir.getPath.toString, conf)
-        if (folder.read("intent").exists(_.str("table") == s"$schema.$table"))
-          new TableSlot(access(json), folder, "", schema, table).end()
+        if (folder.read("intent").exists(_.str("table") == entity)) new TableSlot(access(json), folder, "", entity, Nil).end()
       }
   }
 }
