@@ -152,9 +152,10 @@ class CreateStream(Statement):
         """The columns of a table in a store, or of its changes, and its primary key."""
         async with places.open_store(ctx, d.store, self.name.at) as admin:
             found = await admin.describe(d.entity)
-        columns, key = found.columns or (), tuple(k.text for k in self.primary_key) or tuple(found.primary_key)
+        columns = [c for c in found.columns or () if c.told or self.kind == "table"]
+        key = tuple(k.text for k in self.primary_key) or tuple(found.primary_key)
         if self.kind == "stream" and d.kind.changes is not None:
-            columns, key = d.kind.changes(found), ()
+            columns, key = list(d.kind.changes(found)), ()
         if self.kind == "changelog" and not key:
             raise InvalidStatement(
                 what=f'a changelog needs a primary key, and entity "{found.name}" has none', at=self.name.at

@@ -127,6 +127,11 @@ def _check_columns(relation: RelationRecord, found: EntityInfo) -> None:
             hint = f'Entity "{found.name}" has {", ".join(has)}.'
             raise UndefinedColumn(name=column.name, hint=hint)
         theirs = types.parse(has[column.name].type)
+        if relation.kind == "changelog" and not has[column.name].told:
+            raise NotSupported(
+                what=f'generated column "{column.name}" of entity "{found.name}" in a changelog',
+                detail="Changes do not say its value.", hint="Compute it in the query.",
+            )  # fmt: skip
         if relation.kind == "changelog" and column.type.name == "VARCHAR":
             continue  # Every value can be read as its text: a numeric that is NaN, a timestamp that is infinity.
         if theirs.name != "VARCHAR" and _plain(theirs) != _plain(column.type):

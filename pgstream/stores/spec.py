@@ -253,11 +253,13 @@ class EntityRow:
 
 @dataclass(frozen=True, slots=True)
 class EntityColumn:
-    """A column of an entity that has columns: ``type`` is DeltaStream's type text."""
+    """A column of an entity that has columns: ``type`` is DeltaStream's type text. ``told``: changes say its value;
+    a generated column's they do not."""
 
     name: str
     type: str
     nullable: bool = True
+    told: bool = True
 
 
 @dataclass(frozen=True, slots=True)

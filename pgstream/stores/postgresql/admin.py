@@ -33,7 +33,8 @@ _TABLE = """SELECT c.oid, c.reltuples::bigint, c.relreplident::text, pg_total_re
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')"""
 # The last: what a domain is of.
-_COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attndims, format_type(own.oid, own.mod)
+_COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attndims, format_type(own.oid, own.mod),
+      attgenerated = ''
     FROM pg_attribute a, LATERAL (WITH RECURSIVE d(oid, mod, typtype, base, more) AS (
         SELECT oid, a.atttypmod, typtype, typbasetype, typtypmod FROM pg_type WHERE oid = a.atttypid
         UNION ALL SELECT t.oid, d.more, t.typtype, t.typbasetype, t.typtypmod FROM d JOIN pg_type t ON t.oid = d.base
@@ -92,7 +93,7 @@ class PostgresAdmin:
             key = [name for (name,) in await self._rows(c, _KEY, oid)]
             slots = await self._rows(c, _SLOTS)
         configs = {
-            "columns": ", ".join(f"{n} {t}{'' if null else ' not null'}" for n, t, null, _, _ in found),
+            "columns": ", ".join(f"{n} {t}{'' if null else ' not null'}" for n, t, null, *_ in found),
             "primary.key": ", ".join(key),
             "replica.identity": _IDENTITIES[identity],
             "kind": "partitioned table" if kind == "p" else "table",
@@ -101,7 +102,7 @@ class PostgresAdmin:
         }
         if slots:
             configs["database.slots"] = "; ".join(map(_slot, slots))
-        listed = [EntityColumn(n, cols.deltastream(base, dims), null) for n, _, null, dims, base in found]
+        listed = [EntityColumn(n, cols.deltastream(base, dims), null, told) for n, _, null, dims, base, told in found]
         return EntityInfo(f"{schema}.{table}", configs=configs, columns=listed, primary_key=key)
 
     async def extents(self, entity: str) -> list[Extent]:

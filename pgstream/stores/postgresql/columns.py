@@ -52,7 +52,7 @@ def changes(table: EntityInfo) -> tuple[EntityColumn, ...]:
     """The columns of a stream of a table's changes (``semantics.md`` §11); rows of several tables are JSON's bytes."""
     row = "VARBINARY"
     if table.columns is not None:
-        row = f"STRUCT<{', '.join(f'{quote(c.name)} {c.type}' for c in table.columns)}>"
+        row = f"STRUCT<{', '.join(f'{quote(c.name)} {c.type}' for c in table.columns if c.told)}>"
     source = 'STRUCT<"db" VARCHAR, "schema" VARCHAR, "table" VARCHAR, "lsn" BIGINT>'
     return (EntityColumn("op", "VARCHAR", False), EntityColumn("ts_ms", "BIGINT"), EntityColumn("before", row),
             EntityColumn("after", row), EntityColumn("source", source))  # fmt: skip

@@ -52,7 +52,7 @@ async def test_types_read_as_the_languages(admin: Admin, shop: Postgres) -> None
         "CREATE DOMAIN dear AS money_of CHECK (VALUE > 9)",
         """CREATE TABLE kinds (a bool, b int2, c int4, d int8, e float4, f float8, g numeric(10,2), h numeric, i text,
            j varchar(7), k bytea, l date, m timestamp, n timestamptz(3), o uuid, p jsonb, q int[], r mood, s time,
-           t int[][], u dear)""",
+           t int[][], u dear, v int GENERATED ALWAYS AS (c + 1) STORED)""",
     )
     found = await admin.describe("kinds")
     assert found.name == "public.kinds"
@@ -60,6 +60,7 @@ async def test_types_read_as_the_languages(admin: Admin, shop: Postgres) -> None
         "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "DECIMAL(38, 18)", "VARCHAR",
         "VARCHAR(7)", "VARBINARY", "DATE", "TIMESTAMP", "TIMESTAMP_LTZ(3)", "VARCHAR", "VARCHAR", "ARRAY<INTEGER>",
         "VARCHAR", "VARCHAR", "ARRAY<ARRAY<INTEGER>>", "DECIMAL(8, 2)",
+        "INTEGER",
     ]  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from tests.stream.test_kill import worker_of
 TYPES = """id bigint PRIMARY KEY, name text, big text, n numeric(12,2), f double precision, ok boolean, day date,
     at timestamptz, plain timestamp, tags int[], words text[], doc jsonb, raw bytea, small smallint, u uuid,
     dom positive, mood feeling, pair pair, span int4range, during tstzrange, net inet, took interval, clock timetz,
-    grid int[][], shifted int[], boxes box[], moods feeling[], cash money, bits varbit, r real"""
+    grid int[][], shifted int[], boxes box[], moods feeling[], cash money, bits varbit, r real,
+    twice bigint GENERATED ALWAYS AS (id * 2) STORED"""
 OWN = ("CREATE DOMAIN small_number AS smallint", "CREATE DOMAIN positive AS small_number CHECK (VALUE > 0)",
        "CREATE TYPE feeling AS ENUM ('sad', 'o k')", "CREATE TYPE pair AS (a int, b text)")  # fmt: skip
 _TEXTS = ("mood", "pair", "span", "during", "net", "took", "clock", "cash", "bits")
@@ -99,6 +100,10 @@ def test_a_changelog_of_a_table_ends_as_the_table(db: psycopg.Connection[Any], s
     fill(shop, "people", 1, 400)
     db.execute("CREATE CHANGELOG people_log WITH ('store' = pg_tables, 'postgresql.table.name' = 'people')")
     rows = db.execute("DESCRIBE CHANGELOG COLUMNS people_log").fetchall()
+    assert "twice" not in [r[0] for r in rows], "changes do not say what was computed"
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match='generated column "twice"'):
+        db.execute("""CREATE CHANGELOG people_twice (id BIGINT, twice BIGINT, PRIMARY KEY (id))
+            WITH ('store' = pg_tables, 'postgresql.table.name' = 'people')""")
     assert [(r[0], r[1], r[2]) for r in rows[:4]] == [
         ("id", "BIGINT", "f"), ("name", "VARCHAR", "t"), ("big", "VARCHAR", "t"), ("n", "DECIMAL(12, 2)", "t"),
     ] or rows[0][:2] == ("id", "BIGINT")  # fmt: skip
