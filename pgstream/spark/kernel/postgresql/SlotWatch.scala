@@ -64,8 +64,8 @@ class SlotWatch(access: PgAccess, slot: String, publication: String, tables: Seq
         if (r.getString("wal_status") == "lost") failure = TableSlot.lost(slot, TableSlot.Removed)
         else if (r.getString("missing") != null)
           failure = TableSlot.lost(slot, s"""publication "$publication" has table ${r.getString("missing")} no longer""")
-        val room = r.getLong("safe_wal_size")
-        seen = Seen(r.getLong("lag"), r.getLong("kept"), if (r.wasNull()) None else Some(room))
+        val room = Option(r.getObject("safe_wal_size")).map(_ => r.getLong("safe_wal_size"))
+        seen = Seen(r.getLong("lag"), r.getLong("kept"), room)
       }
     } finally s.close()
   }
