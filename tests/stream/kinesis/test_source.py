@@ -57,10 +57,14 @@ def test_event_time_is_the_arrival_time(db: psycopg.Connection[Any], aws: Aws) -
     assert times == {i: int(t.timestamp() * 1000) for i, t in arrived.items()}
     within(10, lambda: facts(db, queries[0])["rows in"] == "100")
     assert facts(db, queries[0])["lag of main.public.kin_time_in"] == "0"
-    told = db.execute(f"DESCRIBE QUERY METRICS {queries[0]}".encode()).fetchall()
-    shards = {r[2]: int(r[3]) for r in told if r[0] == "read_offset"}
-    assert set(shards) - {"shardId-000000000000"} == {"shardId-000000000001", "shardId-000000000002"}
-    assert sum(shards.values()) == 100
+
+    def read() -> bool:
+        told = db.execute(f"DESCRIBE QUERY METRICS {queries[0]}".encode()).fetchall()
+        shards = {r[2]: int(r[3]) for r in told if r[0] == "read_offset"}
+        assert set(shards) - {"shardId-000000000000"} == {"shardId-000000000001", "shardId-000000000002"}, shards
+        return sum(shards.values()) == 100
+
+    within(20, read)
     ended(db, *queries)
 
 
