@@ -185,6 +185,15 @@ FUNCTION_TITLES = {
 }  # fmt: skip
 
 
+FUNCTION_NOTES = {
+    "json": """`JSON_VALUE` takes `RETURNING type`, then `NULL | ERROR | DEFAULT value` `ON EMPTY` and `ON ERROR`;
+`JSON_QUERY` takes `WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER`, then `NULL | ERROR | EMPTY ARRAY | EMPTY
+OBJECT` for the two. A path that is not there is empty in mode `lax` and an error in mode `strict`, the default;
+JSON's null is empty in both. Without these words both are NULL. `JSON_ERROR`, `JSON_TEXT` and `JSON_WRAPPED` are what
+they are made of.\n\n"""
+}
+
+
 def function_pages() -> dict[str, str]:
     """docs/functions.md, and a page a group: every function with an executed example."""
     shown = _calls_shown()
@@ -197,13 +206,13 @@ def function_pages() -> dict[str, str]:
     pages = {}
     for group, title in FUNCTION_TITLES.items():
         names = sorted({f.name for f in GROUPS[group]})
-        pages[f"functions/{group}.md"] = _function_page(title, names, shown)
+        pages[f"functions/{group}.md"] = _function_page(title, names, shown, FUNCTION_NOTES.get(group, ""))
         index.append(f"- [{title}](functions/{group}.md): {', '.join(f'`{n}`' for n in names)}\n")
     return {"functions.md": "".join(index)} | pages
 
 
-def _function_page(title: str, names: list[str], shown: dict[str, list[tuple[str, str]]]) -> str:
-    out = [f"# {title}\n\n" + NOTE.format(origin="pgstream/planner/functions.py")]
+def _function_page(title: str, names: list[str], shown: dict[str, list[tuple[str, str]]], note: str) -> str:
+    out = [f"# {title}\n\n" + NOTE.format(origin="pgstream/planner/functions.py"), note]
     out.append("The row of the examples stands in [functions.md](../functions.md).\n\n")
     out.append("| function | arguments | result | example | gives |\n|---|---|---|---|---|\n")
     for name in names:
@@ -222,7 +231,8 @@ def _calls_shown() -> dict[str, list[tuple[str, str]]]:
     """Executed examples by the function that they call first."""
     out: dict[str, list[tuple[str, str]]] = {}
     spelled = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON", "TRIM_LEADING": "TRIM(LEADING",
-               "TRIM_TRAILING": "TRIM(TRAILING", "JSON_QUERY_ARRAY": "RETURNING ARRAY"}  # fmt: skip
+               "TRIM_TRAILING": "TRIM(TRAILING", "JSON_QUERY_ARRAY": "RETURNING ARRAY",
+               "JSON_ERROR": "ERROR ON ERROR"}  # fmt: skip
     for case in cases(DOCS.parent / "tests/stream/functions/functions.test"):
         for line in case.expected.split("\n"):
             call, _, value = line.partition("  =>  ")

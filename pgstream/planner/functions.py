@@ -66,6 +66,12 @@ _LISTAGG = f"if(size({_LISTED}) = 0, null, array_join(transform(array_sort({_LIS
 _JSON = "get_json_object({0}, {1})"
 _JSON_NESTED = f"left({_JSON}, 1) in ('{{{{', '[')"
 _JSON_KIND = "schema_of_variant(try_variant_get(try_parse_json({0}), {1}, 'variant'))"
+_JSON_TEXT = "to_json(try_variant_get(try_parse_json({0}), {1}, 'variant'))"
+_JSON_WRAPPED = (
+    f"case when {_JSON_TEXT} is null or {_JSON_TEXT} = 'null' then null"
+    f" when {{2}} = 'CONDITIONAL' and left({_JSON_TEXT}, 1) = '[' then {_JSON} else concat('[',"
+    f" if(left({_JSON_TEXT}, 1) in ('{{{{', '['), {_JSON}, {_JSON_TEXT}), ']') end"
+)
 _KIND = "left(schema_of_variant(try_parse_json({0})), 5)"
 _IS_JSON = (
     f"coalesce(case {{1}} when 'OBJECT' then {_KIND} = 'OBJEC' when 'ARRAY' then {_KIND} = 'ARRAY'"
@@ -235,6 +241,9 @@ _JSONS = [
     *_row("JSON_QUERY_ARRAY",
           f"from_json(if({_JSON_NESTED} and left({_JSON_KIND}, 5) = 'ARRAY', {_JSON}, null), 'array<string>')",
           type="ARRAY<VARCHAR>", first=2, call="json"),
+    *_row("JSON_ERROR", "raise_error('22035 no value of this kind at the path of the JSON')", type="VARCHAR", first=0),
+    *_row("JSON_TEXT", _JSON_TEXT, type="VARCHAR", first=2, call="json"),
+    *_row("JSON_WRAPPED", _JSON_WRAPPED, type="VARCHAR", first=3, call="json"),
     *_row("JSON_EXISTS", "(try_variant_get(try_parse_json({0}), {1}, 'variant') is not null)", type="BOOLEAN", first=2,
           call="json"),
 ]  # fmt: skip

@@ -50,6 +50,7 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5
 _RAISED_HINTS = {
     "22P02": "TRY_CAST gives NULL instead. After a change of the data or the statement: RESTART QUERY.",
     "22012": "NULLIF(divisor, 0) gives NULL instead.",
+    "22035": "DEFAULT … ON ERROR or NULL ON ERROR gives something instead, and DEFAULT … ON EMPTY where nothing is.",
     "2202K": "AFTER MATCH SKIP TO NEXT ROW leads on from every match.",
     "2202L": "AFTER MATCH SKIP TO NEXT ROW leads on from every match.",
     "54001": "Give the pattern fewer repetitions inside repetitions, or WITHIN.",

@@ -408,20 +408,82 @@ class DeltaStreamParser(Parser):
         return exp.Not(this=made) if negated else made
 
     def _json_path(self, name: str) -> exp.Expr:
-        """JSON_VALUE, JSON_QUERY and JSON_EXISTS; of their clauses RETURNING, and those that say the default."""
+        """JSON_VALUE, JSON_QUERY and JSON_EXISTS with their clauses, as Flink has them."""
         args = self._parse_csv(self._parse_disjunction)
         word = self._curr
         to = self._type_text() if name != "JSON_EXISTS" and self._match_text_seq("RETURNING") else None
         if name == "JSON_QUERY" and to is not None:
             name, to = self._json_query_as(to.sql(), word.start), None
-        default = "FALSE" if name == "JSON_EXISTS" else "NULL"
-        self._match_text_seq(default, "ON", "EMPTY")
-        self._match_text_seq(default, "ON", "ERROR")
+        wrapper = self._json_wrapper() if name == "JSON_QUERY" else ""
+        empty, error = self._json_else(name, "EMPTY"), self._json_else(name, "ERROR")
         clause = self._curr.text.upper()
         if clause in ("NULL", "ERROR", "DEFAULT", "TRUE", "UNKNOWN", "WITH", "WITHOUT", "EMPTY"):
             raise NotYet(what=f"{clause} … in {name}", at=self._curr.start)
         call = self._call(name, *args)
-        return exp.TryCast(this=call, to=to) if to is not None else call
+        found = exp.TryCast(this=call, to=to) if to is not None else call
+        if len(args) != 2 or (empty is None and error is None and not wrapper):
+            return found
+        return self._json_case(call, found, wrapper, empty, error)
+
+    def _json_wrapper(self) -> str:
+        """WITH CONDITIONAL ARRAY WRAPPER is the word in the middle; without a wrapper there is none."""
+        if self._match_text_seq("WITHOUT"):
+            kind = ""
+        elif self._match_text_seq("WITH"):
+            kind = self._prev_word(("CONDITIONAL", "UNCONDITIONAL")) or "UNCONDITIONAL"
+        else:
+            return ""
+        self._match_text_seq("ARRAY")
+        self._expect("WRAPPER")
+        return kind
+
+    def _json_else(self, name: str, when: str) -> exp.Expr | None:
+        """What is given ON EMPTY or ON ERROR, if not what it is anyway."""
+        if self._match_text_seq("FALSE" if name == "JSON_EXISTS" else "NULL", "ON", when):
+            return None
+        if name in ("JSON_VALUE", "JSON_QUERY") and self._match_text_seq("ERROR", "ON", when):
+            return exp.Anonymous(this="JSON_ERROR", expressions=[])
+        if name == "JSON_QUERY":
+            for text in ("[]", "{}"):
+                if self._match_text_seq("EMPTY", "ARRAY" if text == "[]" else "OBJECT", "ON", when):
+                    return exp.Literal.string(text)
+        if name == "JSON_VALUE" and self._curr.text.upper() == "DEFAULT":
+            start = self._index
+            self._advance()
+            value = self._parse_disjunction()
+            if self._match_text_seq("ON", when):
+                return value
+            self._retreat(start)
+        return None
+
+    def _json_case(
+        self, call: exp.Expr, found: exp.Expr, wrapper: str, empty: exp.Expr | None, error: exp.Expr | None
+    ) -> exp.Expr:
+        """What is there, else what is given ON EMPTY or ON ERROR.
+
+        A path that is not there is empty in mode lax and an error in mode strict, the default; JSON's null is empty in
+        both; a value of the wrong kind is empty in mode lax, and one that is not of the type an error in both.
+        """
+        json, path = call.expressions
+        lax = path.is_string and str(path.this).strip().startswith("lax ")
+        is_null: exp.Expr = exp.Anonymous(this="JSON_TEXT", expressions=[json.copy(), path.copy()]).eq("null")
+        if wrapper:
+            found = exp.Anonymous(
+                this="JSON_WRAPPED", expressions=[json.copy(), path.copy(), exp.Literal.string(wrapper)]
+            )
+            is_empty = exp.true() if lax else is_null
+        elif lax:
+            is_empty = call.copy().is_(exp.null())
+        else:
+            is_empty = is_null
+        to = found.args["to"] if isinstance(found, exp.TryCast) else exp.Var(this="VARCHAR")
+        given = [exp.null() if e is None else exp.Cast(this=e, to=to.copy()) for e in (empty, error)]
+        ifs = [
+            exp.If(this=json.copy().is_(exp.null()), true=exp.null()),
+            exp.If(this=exp.Not(this=found.copy().is_(exp.null())), true=found),
+            exp.If(this=is_empty, true=given[0]),
+        ]
+        return exp.Case(ifs=ifs, default=given[1])
 
     def _json_query_as(self, text: str, start: int) -> str:
         """The function that JSON_QUERY … RETURNING this type is: Flink's two types."""

@@ -81,7 +81,16 @@ def test_functions(case: Case, rows: DataFrame) -> None:
 
 @pytest.mark.parametrize(
     "expression, code",
-    [("cast(s as integer)", "22P02"), ("b / (n - 7)", "22012"), ("x % (x - x)", "22012"), ("mod(n, n - n)", "22012")],
+    [
+        ("cast(s as integer)", "22P02"),
+        ("b / (n - 7)", "22012"),
+        ("x % (x - x)", "22012"),
+        ("mod(n, n - n)", "22012"),
+        ("JSON_VALUE(j, '$.zzz' ERROR ON ERROR)", "22035"),
+        ("JSON_VALUE(j, 'lax $.zzz' ERROR ON EMPTY)", "22035"),
+        ("JSON_VALUE(j, '$.s' RETURNING INTEGER ERROR ON ERROR)", "22035"),
+        ("JSON_QUERY(j, '$.n' ERROR ON ERROR)", "22035"),
+    ],
 )
 def test_what_cannot_be_done_is_an_error(expression: str, code: str, rows: DataFrame) -> None:
     with pytest.raises(PySparkException) as e:
@@ -95,7 +104,8 @@ def test_every_function_is_called() -> None:
     text = "\n".join(c.input.upper() for c in cases(Path(__file__).parent / "functions.test"))
     random = {"RAND", "RAND_INTEGER", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP", "LOCALTIMESTAMP",
               "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME"}  # fmt: skip
-    words = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON", "JSON_QUERY_ARRAY": "RETURNING ARRAY"}
+    words = {"SIMILAR": "SIMILAR TO", "IS_JSON": "IS JSON", "JSON_QUERY_ARRAY": "RETURNING ARRAY",
+             "JSON_ERROR": "ERROR ON ERROR"}  # fmt: skip
     spelled = {name: words.get(name, name.replace("TRIM_", "TRIM(")) for name in FUNCTIONS}
     assert [n for n, s in spelled.items() if n not in random and s not in text] == []
 
