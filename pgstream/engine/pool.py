@@ -77,7 +77,7 @@ class Pool:
                 async with asyncio.timeout(timeout_s):
                     await self._ready.wait()
             except TimeoutError:
-                if not self._preparing:
+                if not self._preparing and not self._ready.is_set():
                     raise EngineUnavailable(why=self.why) from None
 
     def well(self) -> None:
