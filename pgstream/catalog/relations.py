@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog import databases, models, rows, stores
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import DependentsExist, DuplicateColumn, DuplicateRelation, UndefinedRelation
-from pgstream.names import FullName
+from pgstream.errors import DependentsExist, DuplicateColumn, DuplicateRelation, ReservedName, UndefinedRelation
+from pgstream.names import HIDDEN, FullName
 
 
 async def _row(session: AsyncSession, full: FullName) -> models.RelationRow | None:
@@ -44,6 +44,8 @@ async def create(session: AsyncSession, record: RelationRecord, at: int | None =
     for column in record.columns:
         if column.name in seen:
             raise DuplicateColumn(name=column.name, at=at)
+        if column.name in HIDDEN and record.kind != "table":
+            raise ReservedName(kind="column", name=column.name, at=at)
         seen.add(column.name)
     row = rows.relation_row(record if record.id else replace(record, id=str(uuid.uuid4())))
     session.add(row)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from pgstream import types
-from pgstream.names import FullName, quote_always, quote_spark, quote_text
+from pgstream.names import HIDDEN, FullName, quote_always, quote_spark, quote_text
 from pgstream.planner.plan import (
     Call,
     ChangeAggregate,
@@ -31,7 +31,7 @@ from pgstream.planner.plan import (
     TemporalJoin,
     Window,
 )
-from pgstream.spark.step import HIDDEN, KEYS, Step, attempt, named, where
+from pgstream.spark.step import KEYS, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
 
 _BUCKETS = 64

@@ -15,11 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from pgstream.engine.channel import Fault
-from pgstream.names import quote_spark
+from pgstream.names import HIDDEN, quote_spark
 from pgstream.planner.plan import Expr
 from pgstream.spark import faults
 
-HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__metadata", "__timestamp_type")
 KEYS = ("__key", "__rowkey", "__metadata", "__timestamp_type")
 
 

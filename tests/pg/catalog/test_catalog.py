@@ -204,6 +204,8 @@ async def test_relation_refusals(catalog: Catalog, ask) -> None:
         await catalog.create_relation(stream("x", store="no"))
     with pytest.raises(DuplicateColumn):
         await catalog.create_relation(stream("x", columns=columns(a="BIGINT") * 2))
+    with pytest.raises(ReservedName, match='column name "__time" is reserved'):
+        await catalog.create_relation(stream("x", columns=columns(__time="BIGINT")))
     with pytest.raises(UndefinedRelation):
         await catalog.drop_relation(FullName("main", "public", "x"))
     with pytest.raises(RelayedError) as e:
