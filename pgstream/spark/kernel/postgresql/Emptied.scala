@@ -35,7 +35,7 @@ class Emptied(schema: StructType, keys: Seq[String], marked: Boolean, table: Str
 
   override def init(mode: OutputMode, time: TimeMode): Unit = {
     held = getHandle.getMapState[Array[Byte], Boolean]("keys", Encoders.BINARY, Encoders.scalaBoolean, Changes.ttl(0))
-    rows = getHandle.getMapState[Array[Byte], Array[Byte]]("rows", Encoders.BINARY, Encoders.BINARY, Changes.ttl(0))
+    if (marked) rows = getHandle.getMapState[Array[Byte], Array[Byte]]("rows", Encoders.BINARY, Encoders.BINARY, Changes.ttl(0))
   }
 
   override def handleInputRows(bucket: Array[Byte], changes: Iterator[Change], timers: TimerValues): Iterator[Change] = {
