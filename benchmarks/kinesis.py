@@ -17,13 +17,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 from moto.kinesis.models import Record, kinesis_backends
 
 from tests.aws import Aws, resharding, serving
 from tests.server import Server, within
-from tests.stream.test_kill import worker_of
+from tests.stream.test_kill import killed, worker_of
 
 SETUP = (
     "CREATE STORE bench WITH ('type' = KINESIS, {options})",
@@ -130,14 +129,6 @@ def merge(aws: Aws) -> None:
     shards = _open(aws)
     for one, other in ((0, 1), (2, 3)):
         aws.merge("copied", shards[one]["ShardId"], shards[other]["ShardId"])
-
-
-def killed(server: Server) -> bool:
-    try:
-        worker_of(server).kill()
-    except (StopIteration, psutil.NoSuchProcess):
-        return False
-    return True
 
 
 if __name__ == "__main__":

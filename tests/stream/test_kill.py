@@ -64,6 +64,15 @@ def worker_of(server: Server) -> psutil.Process:
     return next(p for p in children if "pgstream.spark" in " ".join(p.cmdline()))
 
 
+def killed(server: Server) -> bool:
+    """Kill the worker with -9, if there is one: after a death the next one is on its way."""
+    try:
+        worker_of(server).kill()
+    except (StopIteration, psutil.NoSuchProcess):
+        return False
+    return True
+
+
 def family(server: Server) -> list[psutil.Process]:
     return psutil.Process(server.process.pid).children(recursive=True)
 

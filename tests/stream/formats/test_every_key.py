@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
+from tests.registry import store_behind
 from tests.server import Kafka, Server, within
 
 pytestmark = pytest.mark.stream
@@ -83,15 +84,7 @@ def wanted(c: Case) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(scope="module")
 def db(server: Server, kafka: Kafka, registry: str) -> Iterator[psycopg.Connection[Any]]:
-    with server.connect() as c:
-        c.execute("CREATE DATABASE every_key")
-    with server.connect("every_key") as c:
-        c.execute(f"CREATE SCHEMA_REGISTRY ekreg WITH ('type' = CONFLUENT, 'uris' = '{registry}')")
-        c.execute(
-            f"CREATE STORE ek WITH ('type' = KAFKA, 'uris' = '{kafka.bootstrap}', 'tls.disabled' = TRUE, "
-            "'schema_registry.name' = ekreg)"
-        )
-        c.execute("USE STORE ek")
+    with store_behind(server, kafka, registry, "every_key", "ek") as c:
         yield c
 
 

@@ -18,6 +18,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as P
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from pgstream.formats import protobuf
+from tests.registry import store_behind
 from tests.server import Kafka, Server, within
 from tests.stream.formats.test_descriptors import made, refused, rows
 
@@ -47,15 +48,7 @@ PART = 'syntax = "proto2"; package parts; message Part { required int32 a = 1; r
 
 @pytest.fixture(scope="module")
 def db(server: Server, kafka: Kafka, registry: str) -> Iterator[psycopg.Connection[Any]]:
-    with server.connect() as c:
-        c.execute("CREATE DATABASE protobuf_registry")
-    with server.connect("protobuf_registry") as c:
-        c.execute(f"CREATE SCHEMA_REGISTRY pbreg WITH ('type' = CONFLUENT, 'uris' = '{registry}')")
-        c.execute(
-            f"CREATE STORE pbr WITH ('type' = KAFKA, 'uris' = '{kafka.bootstrap}', 'tls.disabled' = TRUE, "
-            "'schema_registry.name' = pbreg)"
-        )
-        c.execute("USE STORE pbr")
+    with store_behind(server, kafka, registry, "protobuf_registry", "pbr") as c:
         yield c
 
 

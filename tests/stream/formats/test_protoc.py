@@ -132,7 +132,8 @@ def bare(file: FileDescriptorProto) -> dict[str, Any]:
 
 
 def compiled(spark: SparkSession, text: str) -> list[FileDescriptorProto]:
-    kernel: Any = spark._jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
+    jvm: Any = spark._jvm
+    kernel = jvm.org.apache.spark.sql.pgstream
     said = {"text": text, "refers": {"part.proto": PART}}
     return list(FileDescriptorSet.FromString(base64.b64decode(kernel.ProtobufText.compiled(json.dumps(said)))).file)
 

@@ -8,13 +8,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import psutil
 import psycopg
 import pytest
 
 from tests.postgres import Postgres, postgres
 from tests.server import Server, within
-from tests.stream.test_kill import worker_of
+from tests.stream.test_kill import killed
 
 TYPES = """id bigint PRIMARY KEY, name text, big text, n numeric(12,2), f double precision, ok boolean, day date,
     at timestamptz, plain timestamp, tags int[], words text[], doc jsonb, raw bytea, small smallint, u uuid,
@@ -259,15 +258,6 @@ def test_tables_are_sinks(db: psycopg.Connection[Any], shop: Postgres) -> None:
     with pytest.raises(psycopg.Error) as e:
         db.execute("CREATE TABLE no_key WITH ('store' = pg_tables) AS SELECT count(*) AS n FROM orders_log")
     assert e.value.sqlstate == "0A000"
-
-
-def killed(server: Server) -> bool:
-    """Kill the worker with -9, if there is one: after a death the next one is on its way."""
-    try:
-        worker_of(server).kill()
-    except (StopIteration, psutil.NoSuchProcess):
-        return False
-    return True
 
 
 def test_a_killed_worker_neither_loses_nor_doubles(db: psycopg.Connection[Any], server: Server, shop: Postgres) -> None:
