@@ -127,7 +127,8 @@ def _keeps(node: plan.Node) -> str:
             within = "" if node.within_ms is None else f", for {node.within_ms} ms"
             return f"rows until the watermark reaches them, and those that a match may still have{within}"
         case plan.IntervalJoin():
-            return f"rows of both sides for {node.within_ms} ms"
+            held = f", results that are {node.ahead_ms} ms ahead of the watermark" if node.ahead_ms is not None else ""
+            return f"rows of both sides for {node.within_ms} ms{held}"
         case plan.TemporalJoin():
             return "versions of the right rows from the watermark on, left rows until it reaches them"
         case _:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 8
+VERSION = 9
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -214,7 +214,8 @@ class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interva
 
     ``left_key`` / ``right_key`` are over the unprefixed columns of each input, ``more`` are further such pairs, and
     ``condition`` is over the prefixed columns. Output: prefixed columns of both. ``__time``: the later of the two (that
-    of the present side for an unmatched row). Mode: append.
+    of the present side for an unmatched row). Mode: append. ``ahead_ms``: rows that are further ahead of the watermark
+    wait, since those without a match come when it has passed them; from version 9 on.
     """
 
     left: Node
@@ -227,6 +228,7 @@ class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interva
     right_alias: str = ""
     more: list[tuple[Expr, Expr]] = []
     condition: Expr | None = None
+    ahead_ms: int | None = None
 
 
 class TemporalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="temporal_join"):
@@ -524,6 +526,7 @@ class RecordSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
     ``key_columns`` with ``key_format`` make the record key (primitive: exactly one). ``mode`` upsert: a deleted key
     is written as a tombstone (needs a key). The record's timestamp is ``__time``. ``value_schema`` and ``key_schema``:
     of formats that have schemas; ``value_descriptor`` and ``key_descriptor``: the Protobuf messages instead.
+    ``together``: the tasks of a batch write a topic in one transaction; in plans of before version 9 each in its own.
     """
 
     relation: str
@@ -540,6 +543,7 @@ class RecordSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
     key_schema: Schema | None = None
     value_descriptor: str | None = None
     key_descriptor: str | None = None
+    together: bool = False
 
 
 class TableSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="table"):

@@ -32,11 +32,14 @@ TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
 _ERROR = "source.deserialization.error."
 _LOG_TOPIC, _LOG_STORE = _ERROR + "log.topic", _ERROR + "log.store"
+LATENESS = Option("source.allow.latency.millis", Kind.INTEGER, "How late a row may be.", minimum=1)
+LATENESS_MS = 10_000
+"""How late a row may be where nothing says it (semantics §28.3)."""
 VIEW = OptionTable(
     "a materialized view as a source",
     (
         Option("timestamp", Kind.TEXT, "Column that is the event time; otherwise when the view got the row."),
-        Option("source.allow.latency.millis", Kind.INTEGER, "How late a row may be.", minimum=1),
+        LATENESS,
         Option("source.idle.timeout.millis", Kind.INTEGER, "Silent this long, it holds no other back.", minimum=1),
         STATE_TTL,
     ),
@@ -92,7 +95,7 @@ def open_source(
         key_descriptor=settled.get("key.descriptor.name") or None,
         timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
         timestamp_format=settled.get("timestamp.format", "sql").lower(),
-        lateness_ms=int(settled.get("source.allow.latency.millis", "10000")),
+        lateness_ms=int(settled.get(LATENESS.name, LATENESS_MS)),
         idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
         starting_position=settled.get("starting.position", "latest").lower(),
         on_bad_record=handling,
@@ -124,7 +127,7 @@ def open_view(relation: RelationRecord, alias: str, given: Options, at: int | No
         mode=relation.mode or "append",
         key=list(relation.primary_key),
         timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
-        lateness_ms=int(settled.get("source.allow.latency.millis", "10000")),
+        lateness_ms=int(settled.get(LATENESS.name, LATENESS_MS)),
         idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
         at=at,
     )

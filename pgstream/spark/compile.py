@@ -253,7 +253,11 @@ class Compiler:
         joined = attempt(lambda: a.join(b, fn.expr(" AND ".join(on)), node.how), None, [node.left_key])
         names = [fn.col(quote_spark(c)) for c in joined.columns if c not in made]
         times = ("__lexact", "__rexact") if exact else ("__ltime", "__rtime")
-        return Step(timed(joined.select(*names, fn.greatest(*times).alias("__time"))), stateful=True)
+        time = fn.greatest(*times).alias("__time")
+        if node.ahead_ms is None:
+            return Step(timed(joined.select(*names, time)), stateful=True)
+        keys = [fn.coalesce(f"__lkey_{i}", f"__rkey_{i}") for i in range(len(pairs))]
+        return self.operators.hold(timed(joined.select(*names, fn.hash(*keys).alias("__key"), time)), node.ahead_ms)
 
     def side(self, step: Step, keys: Sequence[Expr], alias: str, mark: str, exact: bool) -> DataFrame:
         """An input of an interval join: its columns prefixed, its keys and its event time under names of their own."""

@@ -1,7 +1,7 @@
 """The kernel's operators as steps of a DataFrame: what each is told, and which columns go in and come out.
 
-Owns: the configuration of ``Emptied``, ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``, ``TemporalJoin``,
-``Rank``, ``Over``, ``Recognize`` (``kernel``). Must not know: how their inputs are compiled. Start reading at
+Owns: the configuration of ``Emptied``, ``Hold``, ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``,
+``TemporalJoin``, ``Rank``, ``Over``, ``Recognize`` (``kernel``). Must not know: how their inputs are compiled. Start at
 ``Operators.operate``.
 """
 
@@ -35,7 +35,7 @@ from pgstream.spark.step import KEYS, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
 
 _BUCKETS = 64
-"""Of the keys of a changelog: as many tasks at most can keep them. Fixed, for state lies in them."""
+"""Of keys: as many tasks at most can keep their rows. Fixed, for state lies in them."""
 
 
 class Operators:
@@ -198,6 +198,11 @@ class Operators:
         columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
         df = DataFrame(made, self.spark)
         return Step(timed(df.select(*_columns(columns), "__time")), stateful=True)
+
+    def hold(self, df: DataFrame, ahead_ms: int) -> Step:
+        """The rows, of which column ``__key`` is left out; those that are so far ahead of the watermark wait for it."""
+        rows = df.withColumn("__key", fn.pmod("__key", fn.lit(_BUCKETS)))
+        return Step(timed(self.operate("Hold", rows, ahead_ms=ahead_ms)), stateful=True)
 
     def lookup(self, node: Lookup, step: Step, asked: dict[str, Any] | None) -> Step:
         """``asked``: the connection. Without it there is nobody to ask, which is enough for the analyzer."""

@@ -209,7 +209,7 @@ class RunningQuery:
         access = self.start.stores[sink.store]
         # Source rows keep the order of their partition; results of operators are put in event-time order.
         order = "all" if step.stateful else "source" if step.upsert else "runs"
-        return {"topic": sink.entity, "mode": sink.mode, "order": order,
+        return {"topic": sink.entity, "mode": sink.mode, "order": order, "together": sink.together,
                 "value": writing(sink.value_format, sink.timestamp_format, sink.value_schema,
                                  access.descriptors.get(sink.value_descriptor or "")),
                 "key": writing(sink.key_format or "json", sink.timestamp_format, sink.key_schema,

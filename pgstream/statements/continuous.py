@@ -18,7 +18,19 @@ from pgstream import stores
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.errors import NotSupported, NotYet, UndefinedQuery
 from pgstream.names import FullName
-from pgstream.planner.plan import Column, Node, Plan, ResultSink, Sink, Source, ViewSource, sources, view_sources
+from pgstream.planner.held import held
+from pgstream.planner.plan import (
+    Column,
+    Node,
+    Plan,
+    ResultSink,
+    Sink,
+    Source,
+    TableSink,
+    ViewSource,
+    sources,
+    view_sources,
+)
 from pgstream.planner.select import Planned
 from pgstream.planner.steps import with_sources
 from pgstream.properties import Given, Options
@@ -117,7 +129,9 @@ async def analyze(ctx: Context, root: Node) -> tuple[ColumnRecord, ...]:
 def plan(planned: Planned, sink: Sink, columns: tuple[ColumnRecord, ...], options: QueryOptions) -> Plan:
     """The whole plan, with its typed columns. What the query says of its state goes before what its sources say."""
     typed = [Column(c.name, str(c.type), c.nullable) for c in columns]
-    return Plan(planned.root, sink, typed, state_ttl_ms=options.state_ttl_ms or planned.state_ttl_ms)
+    # A client's result and a store's table have no event time for others to follow.
+    root = planned.root if isinstance(sink, ResultSink | TableSink) else held(planned.root)
+    return Plan(root, sink, typed, state_ttl_ms=options.state_ttl_ms or planned.state_ttl_ms)
 
 
 async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRecord:

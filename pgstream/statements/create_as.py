@@ -29,9 +29,10 @@ from pgstream.errors import (
     WrongKind,
 )
 from pgstream.names import FullName, Name, QName
+from pgstream.planner.held import lateness
 from pgstream.planner.plan import Expr, Project, ViewSink
 from pgstream.planner.select import Planned
-from pgstream.planner.sources import TIME_TYPES
+from pgstream.planner.sources import LATENESS, LATENESS_MS, TIME_TYPES
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
@@ -143,7 +144,7 @@ class CreateStreamAs(CreateAs):
         options = continuous.query_options(self.query_with)
         planned, columns, key = await self.typed(ctx, options)
         d = sinks.settle(d, planned, columns, self.partition_by, key, at=self.select.at)
-        relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
+        relation = _relation(ctx, full, columns, planned, kind=self.kind, d=d, key=key)
         sink = sinks.record_sink(relation, d, planned.mode, [c.name for c in columns])
         plan = continuous.plan(planned, sink, columns, options)
         return Prepared(f"create_{self.kind}_as", plan, planned, options, relation, relation, d)
@@ -208,7 +209,7 @@ class CreateTableAs(CreateAs):
         columns = await continuous.analyze(ctx, planned.root)
         check_columns(columns, self.select.at)
         key = tuple(planned.key) if planned.mode == "upsert" else ()
-        relation = _relation(ctx, full, columns, kind=self.kind, d=d, key=key)
+        relation = _relation(ctx, full, columns, planned, kind=self.kind, d=d, key=key)
         sink = sinks.table_sink(relation, d, planned, self.select.at)
         plan = continuous.plan(planned, sink, columns, options)
         return Prepared("create_table_as", plan, planned, options, relation, relation, d)
@@ -249,7 +250,8 @@ class CreateMaterializedViewAs(CreateAs):
         kept = await _retention(ctx, full, kept, columns, self.given)
         if len(kept.get(NOTIFY, "x").encode()) not in range(1, 64):
             raise InvalidOption(what="the name of a channel has 1 to 63 bytes", at=self.given[NOTIFY].value_at)
-        relation = replace(_relation(ctx, full, columns, kind=self.kind, d=None, key=planned.key), properties=kept)
+        relation = _relation(ctx, full, columns, planned, kind=self.kind, d=None, key=planned.key)
+        relation = replace(relation, properties={**relation.properties, **kept})
         table = ctx.catalog.staging_stem(relation.id)
         key = list(planned.key) if planned.mode == "upsert" else []
         sink = ViewSink(str(full), full.database, table, planned.mode, key)
@@ -399,11 +401,13 @@ def _relation(
     ctx: Context,
     full: FullName,
     columns: tuple[ColumnRecord, ...],
+    planned: Planned,
     *,
     kind: str,
     d: declared.Declared | None,
     key: tuple[str, ...],
 ) -> RelationRecord:
+    late = None if kind == "table" else lateness(planned.root)
     left_out = declared.excluded(d) if d is not None else ()
     return RelationRecord(
         id=str(uuid.uuid4()),
@@ -414,5 +418,8 @@ def _relation(
         primary_key=key,
         store=d.store.name if d is not None else None,
         entity=d.entity if d is not None else None,
-        properties=d.properties if d is not None else {},
+        properties={
+            **({LATENESS.name: str(late)} if late is not None and late > LATENESS_MS else {}),
+            **(d.properties if d is not None else {}),
+        },
     )

@@ -15,8 +15,10 @@ from pgstream import types
 from pgstream.catalog.records import ColumnRecord, RelationRecord
 from pgstream.errors import InvalidOption, InvalidStatement, NotYet, TypeMismatch, WrongKind
 from pgstream.names import Name, QName, quote_spark
+from pgstream.planner.held import lateness
 from pgstream.planner.plan import Expr, Project
 from pgstream.planner.select import Planned
+from pgstream.planner.sources import LATENESS, LATENESS_MS
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
@@ -119,6 +121,12 @@ class InsertInto(Statement):
         options = continuous.query_options(self.query_with)
         names = [c.name for c in into.columns]
         plan = continuous.plan(filled, sinks.record_sink(into, d, planned.mode, names), into.columns, options)
+        late = lateness(planned.root)
+        if late is not None and late > int(into.properties.get(LATENESS.name, LATENESS_MS)):
+            ctx.notice(
+                f'rows without a match come so much later than others that queries over "{into.full.name}" take them'
+                f" for late, unless they read it WITH ('{LATENESS.name}' = {late})"
+            )
         return Prepared("insert_into", plan, planned, options, into, None, d)
 
     def _table(

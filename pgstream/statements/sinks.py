@@ -88,6 +88,7 @@ def record_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[
         options={k: v for k, v in d.properties.items() if k.startswith(d.kind.sending)} if d.kind.sending else {},
         value_descriptor=descriptors.of(d, "value"),
         key_descriptor=descriptors.of(d, "key"),
+        together=True,
     )
 
 

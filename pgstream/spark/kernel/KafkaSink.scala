@@ -11,10 +11,10 @@ import org.apache.spark.sql.types._
 import Json.Node
 
 /**
- * A Kafka topic, exactly once: each task writes its rows and the batch's number in one transaction of its own.
+ * A Kafka topic, exactly once: the rows of a batch and its number in one transaction.
  *
- * Where all tasks are in this process, no transaction ends before all tasks are done, and then all do: who reads the topic
- * by event time would take the rows of a task that is behind for late ones.
+ * It is that of all tasks (`together`), where they are in this process: who reads the topic by event time would take the
+ * rows of a task that is behind for late ones. Elsewhere, and in plans of before version 9, each task has its own.
  */
 class KafkaSink(config: String) extends TaskSink {
   private val query = Json.read(config).str("query")
@@ -33,14 +33,14 @@ class KafkaSink(config: String) extends TaskSink {
 object KafkaSink {
   type Record = ProducerRecord[Array[Byte], Array[Byte]]
 
-  private def work(config: String, batch: Long, schema: StructType, together: Boolean): TaskSink.Work =
-    (_, task, rows) => writePart(config, schema, batch, task, together, rows)
+  private def work(config: String, batch: Long, schema: StructType, local: Boolean): TaskSink.Work =
+    (_, task, rows) => writePart(config, schema, batch, task, local, rows)
 
   /** Rows of a stateless query are put in event-time order in runs of this many; its input is nearly in order. */
   private val Run = 50000
 
   /**
-   * Who writes a task's rows: the same rows have the same writer when a batch is repeated, which is how it knows that
+   * Who writes a task's rows, alone: the same rows have the same writer when a batch is repeated, which is how it knows that
    * it has written them. A task that reads a source's partition is named by that partition: Spark lists those in any
    * order. Tasks behind a shuffle keep their number.
    */
@@ -49,12 +49,13 @@ object KafkaSink {
     if (at >= 0 && !first.isNullAt(at)) s"p${first.getInt(at)}" else s"t$task"
   }
 
-  private def writePart(config: String, schema: StructType, batch: Long, task: Int, together: Boolean, all: Iterator[InternalRow]): Long = {
+  private def writePart(config: String, schema: StructType, batch: Long, task: Int, local: Boolean, all: Iterator[InternalRow]): Long = {
     if (!all.hasNext) return 0
     val rows = all.buffered
     val c = Json.read(config)
     // Of one query's sinks each has writers of its own.
-    val name = c.opt("output").map(o => s"o$o-").getOrElse("") + writerOf(task, rows.head, schema)
+    val together = local && c.get("together").asBoolean
+    val name = c.opt("output").map(o => s"o$o-").getOrElse("") + (if (together) "all" else writerOf(task, rows.head, schema))
     val writer = KafkaWriter.open(c.str("query"), c.get("attempt").asInt, name, c.str("topic"), c.entries("properties"))
     val format = new RecordFormat(c, schema)
     val order = c.str("order")
@@ -65,7 +66,8 @@ object KafkaSink {
       else
         rows.grouped1(run) { records => sorted(records).foreach(send); count += records.length }(format.record)
     }
-    if (together) writer.prepare(batch)(part) else writer.write(batch)(part)
+    if (!together) writer.write(batch)(part)
+    else part(if (writer.begin(batch)) writer.send else _ => ())
     count
   }
 

@@ -28,8 +28,9 @@ class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: St
   }
   private var last: Long = try { producer.initTransactions(); committed() } catch { case e: Throwable => close(); throw e }
 
-  /** The batch that is prepared and not in. */
-  @volatile private var prepared: Option[Long] = None
+  /** The batch that has begun and is not in. */
+  @volatile private var begun: Option[Long] = None
+  @volatile private var failure: Exception = _
 
   /** The number of the last batch that is in; before `write`, and inside it. */
   def written: Long = last
@@ -43,37 +44,38 @@ class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: St
     finally admin.close()
   }
 
+  /** A batch as a transaction; of one that is in the rows are computed, which saves the state. */
   def write(batch: Long)(rows: (ProducerRecord[Array[Byte], Array[Byte]] => Unit) => Unit): Unit = synchronized {
-    if (prepare(batch)(rows)) commit(batch)
+    if (begin(batch)) { settling(rows(send)); commit(batch) } else rows(_ => ())
   }
 
-  /** All of `write` but its end, which `commit` is; false for a batch that is in: its rows are computed, which saves the state. */
-  def prepare(batch: Long)(rows: (ProducerRecord[Array[Byte], Array[Byte]] => Unit) => Unit): Boolean = synchronized {
-    if (batch <= last) { rows(_ => ()); false }
-    else
-      settling {
-        producer.beginTransaction()
-        @volatile var failure: Exception = null
-        rows { r =>
-          if (failure != null) throw failure
-          producer.send(r, (_, e) => if (e != null && failure == null) failure = e)
-        }
-        KillPoints.at("topic after flush", producer.flush())
-        producer.sendOffsetsToTransaction(Map(position -> new OffsetAndMetadata(batch)).asJava, new ConsumerGroupMetadata(name))
-        producer.flush()
-        prepared = Some(batch)
-        true
-      }
+  /** Begin the transaction of a batch, if no other of its tasks has; false for a batch that is in. */
+  def begin(batch: Long): Boolean = synchronized {
+    if (batch > last && !begun.contains(batch)) settling {
+      producer.beginTransaction()
+      failure = null
+      begun = Some(batch)
+    }
+    batch > last
   }
 
-  /** What was prepared is in. */
+  /** From any thread, after `begin`. */
+  def send(r: ProducerRecord[Array[Byte], Array[Byte]]): Unit = {
+    if (failure != null) throw failure
+    producer.send(r, (_, e) => if (e != null && failure == null) failure = e)
+  }
+
+  /** What was begun is in. */
   def commit(batch: Long): Unit = synchronized {
     settling {
+      KillPoints.at("topic after flush", producer.flush())
+      if (failure != null) throw failure
+      producer.sendOffsetsToTransaction(Map(position -> new OffsetAndMetadata(batch)).asJava, new ConsumerGroupMetadata(name))
       KillPoints.at("topic before commit")
       producer.commitTransaction()
       KillPoints.at("topic after commit")
       last = batch
-      prepared = None
+      begun = None
     }
   }
 
@@ -117,11 +119,11 @@ object KafkaWriter {
 
   def forget(query: String, writer: String, which: KafkaWriter): Unit = writers.remove((query, writer), which)
 
-  /** In the process of the tasks, all of which are done: the ends of their transactions, one right after another. */
-  def commitAll(query: String, batch: Long): Unit = of(query).filter(_.prepared.contains(batch)).asJava.parallelStream.forEach(_.commit(batch))
+  /** In the process of the tasks, all of which are done: the ends of the transactions of the query's sinks. */
+  def commitAll(query: String, batch: Long): Unit = of(query).filter(_.begun.contains(batch)).asJava.parallelStream.forEach(_.commit(batch))
 
-  /** What was prepared and does not come in: its writers are closed. */
-  def giveUp(query: String): Unit = of(query).filter(_.prepared.nonEmpty).foreach { w => forget(query, w.writer, w); w.close() }
+  /** What was begun and does not come in: its writers are closed. */
+  def giveUp(query: String): Unit = of(query).filter(_.begun.nonEmpty).foreach { w => forget(query, w.writer, w); w.close() }
 
   private def of(query: String): Seq[KafkaWriter] = writers.asScala.collect { case ((q, _), w) if q == query => w }.toSeq
 

@@ -3,7 +3,7 @@
 ``plan want=view|stream|changelog|result``: the plan as a tree, then mode, kind, key and output columns.
 ``gives="a INTEGER, b VARCHAR; …"``: the columns that PostgreSQL says its queries have, in their order; ``rates`` is a
 relation of its own, ``users_now`` and ``documents`` are tables of store ``pg``. ``expires``: its state has a time
-to live.
+to live. ``held``: it is written to a relation.
 ``error want=…``: ``SQLSTATE at OFFSET "text from there": message``. ``json``: the plan's JSON.
 """
 
@@ -25,6 +25,7 @@ from pgstream.errors import PgStreamError
 from pgstream.names import FullName
 from pgstream.planner.answers import Answers, Described, Named
 from pgstream.planner.explain import explain
+from pgstream.planner.held import held, lateness
 from pgstream.planner.plan import VERSION, Column, Outputs, Plan, ResultSink, Sinks, ViewSink, load, outputs, walk
 from pgstream.planner.relations import Virtual
 from pgstream.planner.select import Planned, plan_select
@@ -133,7 +134,10 @@ def _run(case: Case) -> str:
     key = f" by ({', '.join(planned.key)})" if planned.kind == "changelog" else ""
     limit = "" if planned.limit is None else f", limit {planned.limit}"
     kept = "" if planned.state_ttl_ms is None else f", state for {planned.state_ttl_ms} ms"
-    return f"{explain(planned.root)}\n{planned.kind}{key}, {planned.mode}{limit}{kept}: {', '.join(planned.columns)}"
+    root = held(planned.root) if "held" in case.args else planned.root
+    if (late := lateness(planned.root)) and "held" in case.args:
+        kept += f", late by up to {late} ms"
+    return f"{explain(root)}\n{planned.kind}{key}, {planned.mode}{limit}{kept}: {', '.join(planned.columns)}"
 
 
 @pytest.mark.parametrize("case", [c for f in sorted(HERE.glob("*.test")) for c in cases(f)], ids=str)
