@@ -1,12 +1,14 @@
 package org.apache.spark.sql.pgstream
 
 import java.nio.ByteBuffer
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.reflect.{classTag, ClassTag}
 
-import org.apache.spark.sql.{DataFrame, Dataset, Encoder, Encoders}
+import org.apache.spark.sql.{DataFrame, Dataset, Encoder}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.encoders.AgnosticEncoder
+import org.apache.spark.sql.catalyst.analysis.Analyzer
+import org.apache.spark.sql.catalyst.encoders.{AgnosticEncoder, ExpressionEncoder}
 import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, ExprCode, FalseLiteral, GenerateUnsafeProjection}
@@ -34,7 +36,23 @@ case class Change(key: Array[Byte], row: Array[Byte], side: Int, time: Long, pla
  */
 object CaseClass {
   def encoder[T: ClassTag](fields: (String, AgnosticEncoder[_])*): Encoder[T] =
-    ProductEncoder(classTag[T], fields.map { case (name, of) => EncoderField(name, of, of.nullable, Metadata.empty) }, None)
+    Once(ProductEncoder(classTag[T], fields.map { case (name, of) => EncoderField(name, of, of.nullable, Metadata.empty) }, None))
+}
+
+/**
+ * An encoder that is resolved once in a process: Spark has its analyzer resolve one for each variable of an operator's
+ * state, in each task.
+ */
+class Once[T](of: ExpressionEncoder[T]) extends ExpressionEncoder[T](of.encoder, of.objSerializer, of.objDeserializer) {
+  override def resolveAndBind(attrs: Seq[Attribute], analyzer: Analyzer): ExpressionEncoder[T] =
+    Once.resolved.computeIfAbsent((encoder, attrs.map(a => a.name -> a.dataType)), _ => of.resolveAndBind(attrs, analyzer))
+      .asInstanceOf[ExpressionEncoder[T]]
+}
+
+object Once {
+  private val resolved = new ConcurrentHashMap[(AgnosticEncoder[_], Seq[(String, DataType)]), ExpressionEncoder[_]]
+
+  def apply[T](encoder: AgnosticEncoder[T]): Encoder[T] = new Once(ExpressionEncoder(encoder))
 }
 
 /** Values as the bytes of an UnsafeRow: equal rows have equal bytes. */
@@ -68,7 +86,8 @@ object Changes {
   implicit val encoder: Encoder[Change] = CaseClass.encoder[Change](
     "key" -> BinaryEncoder, "row" -> BinaryEncoder, "side" -> PrimitiveIntEncoder, "time" -> PrimitiveLongEncoder,
     "place" -> PrimitiveIntEncoder, "offset" -> PrimitiveLongEncoder, "delete" -> PrimitiveBooleanEncoder)
-  implicit val binary: Encoder[Array[Byte]] = Encoders.BINARY
+  implicit val binary: Encoder[Array[Byte]] = Once(BinaryEncoder)
+  val long: Encoder[Long] = Once(PrimitiveLongEncoder)
   val Time: String = "__time"
 
   /** A projection's row uses the same memory again and again: the bytes must be copied. */

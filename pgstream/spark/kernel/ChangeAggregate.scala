@@ -4,7 +4,7 @@ import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, Da
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.{DataFrame, Encoder, Encoders}
+import org.apache.spark.sql.{DataFrame, Encoder}
 import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions._
@@ -77,7 +77,7 @@ class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttl
   override def init(mode: OutputMode, time: TimeMode): Unit = {
     group = getHandle.getValueState[Group]("group", Group.encoder, Changes.ttl(ttlMs))
     bags = kept.map { case (_, i) =>
-      getHandle.getMapState[Array[Byte], Long](s"values_$i", Encoders.BINARY, Encoders.scalaLong, Changes.ttl(ttlMs))
+      getHandle.getMapState[Array[Byte], Long](s"values_$i", Changes.binary, Changes.long, Changes.ttl(ttlMs))
     }.toArray
   }
 

@@ -5,7 +5,7 @@ import java.util.{LinkedHashMap => JLinked}
 
 import scala.collection.mutable.ArrayBuffer
 
-import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.LongAccumulator
@@ -51,7 +51,7 @@ class ChangelogJoin(pads: Seq[Boolean], width: Int, ttlMs: Long) extends Changes
   @transient private var held: Seq[MapState[Array[Byte], Long]] = _
 
   override def init(mode: OutputMode, time: TimeMode): Unit =
-    held = Seq("left", "right").map(getHandle.getMapState[Array[Byte], Long](_, Encoders.BINARY, Encoders.scalaLong, Changes.ttl(ttlMs)))
+    held = Seq("left", "right").map(getHandle.getMapState[Array[Byte], Long](_, Changes.binary, Changes.long, Changes.ttl(ttlMs)))
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
     val nets = Seq.fill(2)(new JLinked[ByteBuffer, Net])

@@ -6,7 +6,7 @@ import java.nio.ByteBuffer
 import scala.collection.mutable.{ArrayBuffer, ArrayDeque}
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection
 import org.apache.spark.sql.streaming._
@@ -39,7 +39,7 @@ class Over(schema: StructType, calls: Seq[Call], frame: Frame, ahead: Int, ttl: 
   @transient private lazy val pack = UnsafeProjection.create(calls.map(ChangeAggregate.resultType(_, schema)).toArray)
 
   override def init(mode: OutputMode, time: TimeMode): Unit =
-    state = getHandle.getValueState[Array[Byte]]("partition", Encoders.BINARY, TTLConfig.NONE)
+    state = getHandle.getValueState[Array[Byte]]("partition", Changes.binary, TTLConfig.NONE)
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
     val watermark = timers.getCurrentWatermarkInMs() * 1000

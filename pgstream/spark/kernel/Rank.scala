@@ -6,7 +6,7 @@ import java.util.{LinkedHashMap => JLinked}
 import scala.collection.mutable.{ArrayBuffer, HashMap}
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.{DataFrame, Encoder, Encoders}
+import org.apache.spark.sql.{DataFrame, Encoder}
 import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, SortOrder, UnsafeProjection}
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
@@ -43,9 +43,9 @@ class Rank(functions: Seq[String], limit: Int, order: Seq[SortOrder], width: Int
   private val spare = if (takesBack) limit + 8 else 0
 
   override def init(mode: OutputMode, time: TimeMode): Unit = {
-    top = getHandle.getValueState[Array[Byte]]("top", Encoders.BINARY, Changes.ttl(ttlMs))
+    top = getHandle.getValueState[Array[Byte]]("top", Changes.binary, Changes.ttl(ttlMs))
     if (takesBack)
-      all = getHandle.getMapState[Array[Byte], Held]("all", Encoders.BINARY, Held.encoder, Changes.ttl(ttlMs))
+      all = getHandle.getMapState[Array[Byte], Held]("all", Changes.binary, Held.encoder, Changes.ttl(ttlMs))
   }
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] =

@@ -55,7 +55,7 @@ class Recognize(
   private def predicate(e: Expression): BasePredicate = { val p = Predicate.create(e); p.initialize(0); p }
 
   override def init(mode: OutputMode, time: TimeMode): Unit =
-    state = getHandle.getValueState[Array[Byte]]("partition", Encoders.BINARY, TTLConfig.NONE)
+    state = getHandle.getValueState[Array[Byte]]("partition", Changes.binary, TTLConfig.NONE)
 
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
     val p = read(state.get())
