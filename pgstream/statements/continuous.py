@@ -48,6 +48,9 @@ QUERY = OptionTable(
     "a query",
     (
         _NAME,
+        Option(
+            "execution.mode", Kind.WORD, "How the query runs.", choices=("MICROBATCH",), choices_later=("REALTIME",)
+        ),
         Option("state.ttl.millis", Kind.INTEGER, "Forget state that was not touched for this long.", minimum=1),
         Option(resume.ID, Kind.TEXT, "Begin where this terminated query stopped; it read the same topic."),
         Option(resume.NAME, Kind.TEXT, "The same by name; without a version the latest of that name."),
