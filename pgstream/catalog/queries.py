@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from sqlalchemy import and_, delete, func, or_, select, text, update
+from sqlalchemy import and_, delete, exists, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from pgstream import types
 from pgstream.catalog import models, rows
@@ -128,6 +129,20 @@ async def every(session: AsyncSession, only: Iterable[str] | None = None) -> lis
     wanted = select(models.QueryRow)
     found = await session.scalars(wanted if only is None else wanted.where(models.QueryRow.id.in_(list(only))))
     return [rows.query(r) for r in found]
+
+
+async def forget_ended(session: AsyncSession, days: int) -> list[str]:
+    """Forget those that were terminated longer ago; their ids. One that a relation was made by stays as long as that,
+    and one of a name as long as an older version, so that versions count up.
+    """
+    row, older = models.QueryRow, aliased(models.QueryRow)
+    gone = delete(row).where(
+        row.actual == "terminated",
+        row.updated_at < func.now() - func.make_interval(0, 0, 0, days),
+        ~exists().where(models.RelationRow.query == row.id),
+        ~exists().where(older.name == row.name, older.version < row.version),
+    )
+    return list(await session.scalars(gone.returning(row.id), execution_options={"synchronize_session": False}))
 
 
 async def busy_pools(session: AsyncSession) -> set[str]:

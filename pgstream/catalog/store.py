@@ -626,6 +626,16 @@ class Catalog:
                 await objects.drop_relation(await change.dropping(made.full.database), record)
         await self._drop_view_logs(logging, id)
 
+    async def forget_ended(self, days: int) -> int:
+        """Forget the queries that were terminated longer ago, and what was granted on them; how many. No one resumes
+        them any more. Those that a relation was made by stay as long as that.
+        """
+        async with self._change() as change:
+            gone = await queries.forget_ended(change.session, days)
+            await authority.forget(change.session, "query", *gone)
+        await self._copy_queries(gone)
+        return len(gone)
+
     async def view_logs(self, record: QueryRecord) -> dict[str, int]:
         """What waits for a query that reads views: the name and size of each log, in bytes."""
         found: dict[str, int] = {}
@@ -713,7 +723,8 @@ class Catalog:
                 async with self._reading() as session:
                     found = await queries.every(session, ids)
                 wanted = system_tables.of_queries(self.snapshot, found)
-                await self._system.settle(sorted(self.snapshot.system_copies), wanted, about=wanted)
+                about = [(table, id) for table in system_tables.OF_QUERIES for id in ids]
+                await self._system.settle(sorted(self.snapshot.system_copies), wanted, about)
         except PgStreamError as e:  # what it follows is done
             log.warning("system tables not written", error=e.text)
 

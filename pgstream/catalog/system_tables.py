@@ -159,6 +159,9 @@ def relations(snapshot: Snapshot, keys: Iterable[Key]) -> Rows:
     return out
 
 
+OF_QUERIES = ("queries", "query_health", "query_lag")
+
+
 def of_queries(snapshot: Snapshot, queries: Iterable[QueryRecord]) -> Rows:
     """The rows about queries; of each query always the same keys."""
     return {key: row for query in queries for key, row in _of_query(snapshot, query).items()}

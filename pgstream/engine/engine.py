@@ -25,6 +25,7 @@ from pgstream.engine.backlogs import Backlogs
 from pgstream.engine.computation import Computation
 from pgstream.engine.compute import Columns, ComputePool, PoolFacts
 from pgstream.engine.forward import Ask, Forward
+from pgstream.engine.history import History
 from pgstream.engine.launch import Launch
 from pgstream.engine.readers import Readers
 from pgstream.engine.replacements import Replacements
@@ -57,6 +58,7 @@ class Engine:
         self._readers = Readers(config.max_streams_per_user)
         self._retention = Retention(catalog)
         self._backlogs = Backlogs(catalog, config.view_log_mb)
+        self._history = History(catalog, config.ended_queries_days)
         self._replacements = Replacements(catalog, self._has, self.progress, self._taken)
         self._replacing: asyncio.Task[None] | None = None
 
@@ -169,6 +171,7 @@ class Engine:
                 await self._mend()
                 await self._retention.look()
                 await self._backlogs.look()
+                await self._history.look()
                 if self._replacing is None or self._replacing.done():
                     self._replacing = asyncio.create_task(self._replacements.look())  # one may take its time
             await asyncio.sleep(LOOK_S)

@@ -36,7 +36,8 @@ _MOST_TAGS = 50
 class ListQueries(Statement):
     """LIST QUERIES [WITH ('all')];
 
-    The continuous queries, one a row; with 'all' the terminated ones too. Message says why a query is errored or
+    The continuous queries, one a row; with 'all' the terminated ones too, which are known for 30 days (setting
+    ended_queries_days), or as long as what they made is there. Message says why a query is errored or
     waits, and of one that is to replace another (CREATE OR REPLACE MATERIALIZED VIEW) how far it is; it is an addition
     of ours.
     """

@@ -284,6 +284,25 @@ async def test_relations_of_live_queries_stay(catalog: Catalog) -> None:
     await catalog.drop_relation(FullName("main", "public", "pageviews"))
 
 
+async def test_queries_that_ended_long_ago_are_forgotten(catalog: Catalog) -> None:
+    """Not one that a view was made by, nor a newer version while an older one is there; what was granted on it goes."""
+    kept = await catalog.create_query(query("a"), view("a"))
+    old, runs, newer = [await catalog.create_query(query(n, name=None if n == "b" else "n")) for n in "bcd"]
+    recent = await catalog.create_query(query("e"))
+    for one in (kept, old, newer, recent):
+        await catalog.set_query(one.id, intended="terminated", actual="terminated")
+    with psycopg.connect(catalog.control_url, autocommit=True) as control:
+        control.execute("UPDATE queries SET updated_at = now() - interval '31 days' WHERE id <> %s", [recent.id])
+        control.execute("""INSERT INTO grants (role, kind, name, privilege, "column", grant_option, grantor)
+            VALUES ('public', 'query', %s, 'usage', '', false, 'sysadmin')""", [old.id])  # fmt: skip
+        assert await catalog.forget_ended(32) == 0 and await catalog.forget_ended(30) == 1
+        assert control.execute("SELECT FROM grants WHERE name = %s", [old.id]).fetchone() is None
+    left = {q.id for q in await catalog.queries(include_ended=True)}
+    assert left == {kept.id, runs.id, newer.id, recent.id}
+    with pytest.raises(UndefinedQuery):
+        await catalog.query(old.id)
+
+
 async def test_queries_by_id_name_and_version(catalog: Catalog) -> None:
     first = await catalog.create_query(query("a", name="n"))
     second = await catalog.create_query(query("b", name="n"))

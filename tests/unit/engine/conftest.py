@@ -50,6 +50,9 @@ class FakeCatalog:
         """None is old enough, unless a test is."""
         return [q for q in self.records.values() if q.id in self.old and q.actual not in ("running", "terminated")]
 
+    async def forget_ended(self, days: int) -> int:
+        return 0
+
     async def end_beside(self, id: str) -> None:
         """No view of it has a replacement."""
 
