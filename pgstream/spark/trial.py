@@ -22,7 +22,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import logs
-from pgstream.embedded.archive import Archive
+from pgstream.embedded.archive import TRIAL, Archive
 from pgstream.embedded.child import LAUNCH
 from pgstream.engine.channel import Start
 from pgstream.planner.plan import (
@@ -137,7 +137,7 @@ def main() -> None:
 def make(archive: Archive, settings: Settings) -> None:
     """Run the trial in a JVM that archives its classes at its end."""
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=".trial-", dir=archive.path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=TRIAL, dir=archive.path.parent) as folder:
         aside, record = archive.record()
         small = msgspec.structs.replace(
             settings, fast_start=True, memory_mb=min(settings.memory_mb, _MEMORY_MB), log_level="error"

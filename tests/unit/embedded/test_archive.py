@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from pgstream.embedded.archive import KEPT, Archive
+from pgstream.embedded.archive import KEPT, TRIAL, Archive
 
 
 @pytest.fixture
@@ -60,3 +61,13 @@ def test_those_not_used_for_longest_go(jars: Path) -> None:
     newest = made(jars, "/new/bin/java")
     assert [a.made for a in every] == [True] * (KEPT - 2) + [False, True]
     assert newest.made
+
+
+def test_folders_that_killed_programs_left_go_after_a_day(jars: Path) -> None:
+    cache = made(jars).path.parent
+    for name, age in (("old", 90_000), ("new", 60)):
+        folder = cache / f"{TRIAL}{name}"
+        (folder / "blocks").mkdir(parents=True)
+        os.utime(folder, (time.time() - age,) * 2)
+    made(jars, "/new/bin/java")
+    assert [f.name for f in cache.glob(f"{TRIAL}*")] == [f"{TRIAL}new"]
