@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 SUITES ?=
+CLUSTER_TESTS ?=
 PYTEST_FLAGS ?= -q --timeout=600
 BENCHMARKS ?= pgbench big_result freshness jobs
 
@@ -14,13 +15,14 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-kills test-random test-clients test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
+.PHONY: help install demo run broker test test-unit test-pg test-stream test-kills test-random test-clients test-cluster test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
 	@echo "make run      run the server on 127.0.0.1:5433"
 	@echo "make broker   run a Kafka broker on 127.0.0.1:9092, to try things out"
 	@echo "make test     all tests; by price: test-unit test-pg test-clients test-random test-kills test-stream"
+	@echo "make test-cluster  a Spark cluster whose executors and workers are killed; CLUSTER_TESTS=tests/stream/test_totals.py on one, too"
 	@echo "make test-drivers  suites that drivers bring along, directly and through pgstream; SUITES=\"psycopg2 pgx\" for some"
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make differential  thousands of random queries against PostgreSQL (ARGS=\"--cases 500\", \"--case 17\" for one again)"
@@ -75,6 +77,12 @@ test-random: jars
 
 test-clients: jars
 	$(PYTEST) tests/clients
+
+# Pools on a Spark standalone cluster, which PySpark's own jars are; then, where any are named, others on one. Minutes;
+# not part of make test.
+test-cluster: jars
+	$(PYTEST) tests/cluster
+	$(if $(CLUSTER_TESTS),$(BIN)/python -m tests.cluster.standalone $(PYTEST) $(CLUSTER_TESTS))
 
 # Fetched from the registries; an hour. Not part of make test.
 test-drivers: jars

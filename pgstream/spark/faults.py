@@ -55,6 +55,7 @@ _RAISED_HINTS = {
     "2202L": "AFTER MATCH SKIP TO NEXT ROW leads on from every match.",
     "54001": "Give the pattern fewer repetitions inside repetitions, or WITHIN.",
 }
+SHARE = "Setting checkpoint_dir names a folder that all machines mount, or a URL (hdfs:, s3a:)."
 
 
 def fault(kind: str, e: PgStreamError) -> Fault:
@@ -96,6 +97,8 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
         return bad_record(link)
     if short == "FencedException":
         return Fault("engine", "55000", "another start of this query has taken over", message + ".")
+    if short == "UnsharedException":
+        return Fault("refused", "58030", "the checkpoint's folder is not that of all executors", f"{message}.", SHARE)
     if short == "RegistryException":
         return Fault("store", "58000", message, None, "Check the registry's 'uris' and its credentials.")
     if short == "Unwritable":

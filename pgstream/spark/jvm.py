@@ -82,15 +82,23 @@ def class_path(settings: Settings, report: Callable[[str], None] = _unheard) -> 
     return [str(kernel), str(SPARK_HOME / "jars" / "*"), *settings.jars]
 
 
+def _configuration() -> list[str]:
+    """Where Hadoop and YARN say how a cluster is reached, which Spark's own launcher puts there, too."""
+    return [found for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if (found := os.environ.get(name))]
+
+
 def launch(settings: Settings, folder: Path, classes: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """Start the JVM and tell PySpark where its gateway is. ``folder`` is the worker's own, for temporary files;
     ``classes``: the flags of the class archive, to use it or to make it.
     """
     path = class_path(settings)
     program = [settings.java, *flags(settings, folder), *classes]
-    program += ["-cp", os.pathsep.join(path), "org.apache.spark.deploy.SparkSubmit"]
-    if not settings.master.startswith("local"):
+    places = [] if settings.in_one_jvm else _configuration()
+    program += ["-cp", os.pathsep.join([*path, *places]), "org.apache.spark.deploy.SparkSubmit"]
+    if not settings.in_one_jvm:
         program += ["--conf", f"spark.jars={','.join([path[0], *settings.jars])}"]
+        if Path(settings.msk_jar).is_file():
+            program += ["--conf", f"spark.files={settings.msk_jar}"]
     program += ["--conf", f"spark.master={settings.master}", "pyspark-shell"]
     info = folder / "gateway"
     head = [sys.executable, "-I", "-S", LAUNCH, os.getpid(), 9, -1, -1, -1, "--"]

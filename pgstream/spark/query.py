@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import structlog
@@ -52,15 +51,18 @@ LONGEST_PAUSE_S = 10.0
 
 
 class RunningQuery:
-    """``lock`` is held while the query starts, so that its end is not told before its beginning."""
+    """``lock`` is held while the query starts, so that its end is not told before its beginning.
 
-    def __init__(self, spark: SparkSession, start: Start, folder: Path, trigger_ms: int) -> None:
+    ``interactive``: folder or URL under which an interactive query has its checkpoint.
+    """
+
+    def __init__(self, spark: SparkSession, start: Start, interactive: str, trigger_ms: int) -> None:
         self.start = start
         self.plan: Plan = load(start.plan)
         self.lock = threading.Lock()
         self.trigger_ms = trigger_ms
         self.temporary = start.checkpoint is None
-        self.checkpoint = start.checkpoint or str(folder / "interactive" / f"{start.query}-{start.attempt}")
+        self.checkpoint = start.checkpoint or f"{interactive}/{start.query}-{start.attempt}"
         self.spark = spark
         self.forget = False
         self.alive = False

@@ -7,7 +7,6 @@ Must not know: the JVM's flags (``jvm.py``), queries. Start reading at ``SETTING
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from pgstream.spark.settings import Settings
 _KERNEL = "org.apache.spark.sql.pgstream"
 _STATE = "spark.sql.streaming.stateStore"
 
-_IN_ONE_JVM = re.compile(r"local(\[[^\]]*\])?\Z")
 SETTINGS: dict[str, str] = {
     # No web server, no event log, no progress console: nobody looks, and each costs start-up or every batch.
     "spark.ui.enabled": "false",
@@ -60,6 +58,9 @@ SETTINGS: dict[str, str] = {
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.port.maxRetries": "100",
     "spark.log.structuredLogging.enabled": "false",
+    # Of what stands in plans and settings that Spark shows somewhere, none that may be secret.
+    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key|jaas|keystore|truststore",
+    "spark.sql.redaction.options.regex": "(?i)url|user|config|sasl|ssl",
 }
 
 
@@ -70,13 +71,22 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
     cores = os.cpu_count() or 2
     own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse"),
            "spark.sql.shuffle.partitions": str(cores)}  # fmt: skip
-    if settings.master.startswith("local"):
+    if settings.in_one_jvm:
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if _IN_ONE_JVM.match(settings.master):
         own |= {"spark.authenticate": "true"}  # with a secret that Spark makes: other users reach its ports
+    else:
+        own |= {"spark.executor.extraJavaOptions": " ".join(_executor(settings))}
     for name, value in (SETTINGS | own | settings.spark).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _executor(settings: Settings) -> list[str]:
+    """Flags of executors' JVMs. Those that open Java's packages Spark adds, ``spark.executor.defaultJavaOptions`` its
+    own; the jar for MSK lies where ``spark.files`` puts it.
+    """
+    out = ["-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", "-Djava.awt.headless=true"]
+    return [*out, f"-Dpgstream.msk.jar={Path(settings.msk_jar).name}"] if settings.msk_jar else out
 
 
 def fresh(spark: SparkSession) -> SparkSession:

@@ -7,9 +7,12 @@ Must not know: ``pgstream.config``; a worker may run on another machine than the
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
+
+_IN_ONE_JVM = re.compile(r"local(\[[^\]]*\])?\Z")
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -17,7 +20,8 @@ class Settings(msgspec.Struct, frozen=True):
     the Spark driver.
 
     ``spark``: Spark settings of the pool's own, which win over ours.
-    ``checkpoints``: folder or URL that the server builds checkpoint paths under; unused for interactive queries.
+    ``checkpoints``: folder or URL that the server builds checkpoint paths under; on a cluster we do, of interactive
+    queries.
     """
 
     java: str = "java"
@@ -32,6 +36,11 @@ class Settings(msgspec.Struct, frozen=True):
     log_level: str = "info"
     log_format: str = "text"
     msk_jar: str = ""
+
+    @property
+    def in_one_jvm(self) -> bool:
+        """Whether tasks run in the driver's own process, not in executors of a cluster."""
+        return _IN_ONE_JVM.match(self.master) is not None
 
     @property
     def cache(self) -> Path:

@@ -92,7 +92,7 @@ def run(settings: Settings, folder: Path) -> None:
     waiting = set()
     for number, plan in enumerate(plans()):
         start = Start(f"trial-{number}", 0, plan.json(), {})
-        TrialQuery(spark, start, folder, settings.trigger_ms).begin()
+        TrialQuery(spark, start, str(folder / "interactive"), settings.trigger_ms).begin()
         java.org.apache.spark.sql.pgstream.Kernel.more(start.query, 1 << 30)
         waiting.add(start.query)
     _clients(java)
@@ -140,8 +140,9 @@ def make(archive: Archive, settings: Settings) -> None:
     with tempfile.TemporaryDirectory(prefix=TRIAL, dir=archive.path.parent) as folder:
         aside, record = archive.record()
         small = msgspec.structs.replace(
-            settings, fast_start=True, memory_mb=min(settings.memory_mb, _MEMORY_MB), log_level="error"
-        )
+            settings, fast_start=True, memory_mb=min(settings.memory_mb, _MEMORY_MB), log_level="error",
+            master="local[1]", spark={},
+        )  # fmt: skip
         process = jvm.launch(small, Path(folder), record)
         run(small, Path(folder))
         assert process.stdin is not None

@@ -81,6 +81,7 @@ class Worker:
         self.settings = settings
         self.channel = Channel(connection, self.die)
         self.folder = _own_folder()
+        self.interactive = str(self.folder / "interactive")
         self.process: subprocess.Popen[bytes] | None = None
         self.queries: dict[str, RunningQuery] = {}
         self.jobs = ThreadPoolExecutor(_JOBS, thread_name_prefix="job")
@@ -97,6 +98,8 @@ class Worker:
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         self.spark = open_session(self.settings, self.folder)
         self.kernel: Any = self.spark._jvm.org.apache.spark.sql.pgstream.Kernel
+        if not self.settings.in_one_jvm and self.settings.checkpoints:
+            self.interactive = self._shared()
         threading.Thread(target=self._tell, name="events", daemon=True).start()
         java = str(self.spark._jvm.System.getProperty("java.version"))
         log.info("spark session ready", spark=pyspark.__version__, java=java, python=platform.python_version())
@@ -106,6 +109,17 @@ class Worker:
             if isinstance(request, Shutdown):
                 self.shutdown()
             self.hand_out(request)
+
+    def _shared(self) -> str:
+        """Where executors, too, reach the checkpoints of interactive queries: a folder of this process. Those of dead
+        workers of this machine are swept.
+        """
+        base, here = f"{self.settings.checkpoints}/interactive", f"{socket.gethostname()}-"
+        for other in self.kernel.list(base):
+            pid = other.removeprefix(here)
+            if other.startswith(here) and pid.isdigit() and (int(pid) == os.getpid() or not _is_alive(int(pid))):
+                self.kernel.remove(f"{base}/{other}")
+        return f"{base}/{here}{os.getpid()}"
 
     def _preparing(self, what: str) -> None:
         self.channel.send(Preparing(what))
@@ -172,7 +186,7 @@ class Worker:
         if old is not None:
             old.end()
         try:
-            query = RunningQuery(self.spark, request, self.folder, self.settings.trigger_ms)
+            query = RunningQuery(self.spark, request, self.interactive, self.settings.trigger_ms)
             with query.lock:
                 self.queries[request.query] = query
                 query.begin()
@@ -215,6 +229,9 @@ class Worker:
         while True:
             try:
                 told = json.loads(self.kernel.poll(_POLL_MS))
+            except Py4JJavaError as e:
+                log.error("spark ended", why=str(e.java_exception.getMessage()))
+                self.die(1)
             except (Py4JError, OSError):
                 self.die()
             for event in told:

@@ -37,9 +37,13 @@ _NEVER = (
     # ways in and out, and what may be seen through them
     "ui.", "acls", "admin.", "modify.", "authenticate", "ssl.", "redaction", "driver.host", "driver.bindaddress",
     "driver.port", "blockmanager.port", "api.mode", "connect.", "remote", "sql.variable.", "sql.redaction",
+    # where a cluster runs what it is given, and as whom
+    "kubernetes.", "yarn.", "kerberos.", "security.",
     # what the pool's own parameters say
     "master", "app.", "driver.memory",
 )  # fmt: skip
+# A pool's parameters are shown to whoever may see it.
+_SECRET = ("secret", "password", "token", "credential", "access.key", "account.key", "private.key")
 OPTIONS = OptionTable(
     "a compute pool",
     (
@@ -51,7 +55,7 @@ OPTIONS = OptionTable(
         Option("compute_pool.cores", Kind.INTEGER, "Cores of this machine that it uses; all when absent.", minimum=1),
         Option("compute_pool.master", Kind.TEXT, "Spark master, instead of this machine.", example="spark://host:7077"),
         Option("spark.", Kind.TEXT, "A setting of Spark, for this pool; not one that loads code or reads files.",
-               prefix=True, example="spark.sql.shuffle.partitions", never=_NEVER),
+               prefix=True, example="spark.sql.shuffle.partitions", never=_NEVER, nowhere=_SECRET),
     ),
 )  # fmt: skip
 

@@ -38,8 +38,9 @@ class Option:
     ``shape`` reads a TEXT and gives its one spelling; its ValueError is a sentence, which does not repeat the value.
     ``later``: the option is known and refused with this sentence; ``choices_later``: so are these of its values.
     ``names``: the value is the name of an object of this kind (``catalog.kinds``).
-    A family may take some names ``only``, or all but those that begin as one of ``never``: what loads code, reads the
-    server's files or leads elsewhere is for the server's own settings, not for who may write a statement.
+    A family may take some names ``only``, or all but those that begin as one of ``never`` and those in which one of
+    ``nowhere`` stands: what loads code, reads the server's files, leads elsewhere or would show a secret is for the
+    server's own settings, not for who may write a statement.
     ``fixed``: what an entity option says, which UPDATE ENTITY cannot change ("how many replicas an entity has").
     """
 
@@ -60,12 +61,15 @@ class Option:
     names: str | None = None
     only: frozenset[str] = frozenset()
     never: tuple[str, ...] = ()
+    nowhere: tuple[str, ...] = ()
     fixed: str | None = None
 
     def takes(self, name: str) -> bool:
         """Whether a statement may give this name of the family."""
         rest = name[len(self.name) :].lower()
-        return rest in self.only if self.only else not rest.startswith(self.never)
+        if self.only:
+            return rest in self.only
+        return not rest.startswith(self.never) and not any(word in rest for word in self.nowhere)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class OptionTable:
 def _taken(option: Option) -> str:
     if option.only:
         return f"{option.name}… takes {', '.join(sorted(option.only))}."
-    return "It loads code, reads files or opens a way in or out, so it belongs to who runs the server."
+    return "It loads code, reads files, holds a secret or opens a way in or out, so it belongs to who runs the server."
 
 
 def _full_name(option: Option, g: Given) -> str:

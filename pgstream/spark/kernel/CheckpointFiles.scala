@@ -6,10 +6,10 @@ import java.nio.file.{Files, NoSuchFileException, Path => NioPath, Paths, Standa
 import java.util.UUID
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, FSDataInputStream, FileStatus, LocalFileSystem, Path, PathFilter, RawLocalFileSystem}
+import org.apache.hadoop.fs.{FileAlreadyExistsException, FSDataInputStream, FileStatus, LocalFileSystem, Path, PathFilter, RawLocalFileSystem, UnsupportedFileSystemException}
 import org.apache.hadoop.fs.permission.FsPermission
 
-import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, FileContextBasedCheckpointFileManager}
+import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, FileContextBasedCheckpointFileManager, FileSystemBasedCheckpointFileManager}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
 
 /**
@@ -23,7 +23,10 @@ class CheckpointFiles(path: Path, conf: Configuration) extends CheckpointFileMan
     val scheme = path.toUri.getScheme
     scheme == "file" || (scheme == null && path.getFileSystem(conf).isInstanceOf[LocalFileSystem])
   }
-  private lazy val other = new FileContextBasedCheckpointFileManager(path, conf)
+  // As Spark chooses: some file systems have Hadoop's older interface only.
+  private lazy val other =
+    try new FileContextBasedCheckpointFileManager(path, conf)
+    catch { case _: UnsupportedFileSystemException => new FileSystemBasedCheckpointFileManager(path, conf) }
   private lazy val raw = { val f = new BareFiles; f.initialize(java.net.URI.create("file:///"), conf); f }
 
   private val spare = new SpareCopy

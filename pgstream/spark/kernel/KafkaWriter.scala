@@ -1,6 +1,6 @@
 package org.apache.spark.sql.pgstream
 
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
 import scala.jdk.CollectionConverters._
 
@@ -9,6 +9,9 @@ import org.apache.kafka.clients.consumer.{ConsumerGroupMetadata, OffsetAndMetada
 import org.apache.kafka.clients.producer.{KafkaProducer, ProducerRecord}
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.serialization.ByteArraySerializer
+
+import org.apache.spark.{SparkContext, SparkEnv}
+import org.apache.spark.util.ThreadUtils
 
 /**
  * One transactional producer of a (query, writer), kept open between batches. A batch's number may be any that grows: that
@@ -31,6 +34,9 @@ class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: St
   /** The batch that has begun and is not in. */
   @volatile private var begun: Option[Long] = None
   @volatile private var failure: Exception = _
+
+  @volatile private var used = System.nanoTime()
+  private def isIdle(now: Long): Boolean = now - used > KafkaWriter.IdleNanos
 
   /** The number of the last batch that is in; before `write`, and inside it. */
   def written: Long = last
@@ -105,17 +111,34 @@ object KafkaWriter {
   def adminProperties(p: Map[String, String]): Map[String, String] =
     Map("default.api.timeout.ms" -> "15000", "request.timeout.ms" -> "10000") ++ (p -- ProducerOnly)
 
-  def open(query: String, attempt: Int, writer: String, topic: String, properties: Map[String, String]): KafkaWriter =
+  /** Longer than a transaction may be open. */
+  private val IdleNanos = TimeUnit.MINUTES.toNanos(10)
+
+  /** An executor is not told that a query is over, or that another one has its partitions: it closes what it does not use. */
+  private lazy val sweeper = {
+    val thread = ThreadUtils.newDaemonSingleThreadScheduledExecutor("kafka-writers")
+    thread.scheduleWithFixedDelay(() => closeIdle(System.nanoTime()), 1, 1, TimeUnit.MINUTES)
+    thread
+  }
+  private def inExecutor: Boolean = Option(SparkEnv.get).exists(_.executorId != SparkContext.DRIVER_IDENTIFIER)
+
+  def closeIdle(now: Long): Unit = writers.keySet.asScala.foreach { key =>
+    writers.computeIfPresent(key, (_, w) => if (w.isIdle(now)) { w.close(); null } else w)
+  }
+
+  def open(query: String, attempt: Int, writer: String, topic: String, properties: Map[String, String]): KafkaWriter = {
+    if (inExecutor) sweeper
     writers.compute(
       (query, writer),
       (_, old) =>
-        if (old != null && old.attempt == attempt) old
+        if (old != null && old.attempt == attempt) { old.used = System.nanoTime(); old }
         else if (old != null && old.attempt > attempt) throw new FencedException(query, attempt, old.attempt)
         else {
           if (old != null) old.close()
           new KafkaWriter(query, attempt, writer, topic, properties)
         }
     )
+  }
 
   def forget(query: String, writer: String, which: KafkaWriter): Unit = writers.remove((query, writer), which)
 

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.pgstream
 
+import org.apache.spark.SparkContext
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.analysis.{UnresolvedAttribute, UnsupportedOperationChecker}
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Literal, PreciseTimestampConversion}
@@ -67,6 +68,7 @@ object Kernel {
       case "outputs" => new OutputsSink(sink, taskSink)
       case _ => taskSink(sink)
     }
+    made.checkpoint = c.str("checkpoint")
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
     val run = new Run(query, c.get("attempt").asInt, made, bad, late)
     Sinks.register(query, made)
@@ -123,10 +125,21 @@ object Kernel {
     p.getFileSystem(conf).delete(p, true)
   }
 
+  /** The names in a folder, on whatever file system it is; none where there is no folder. */
+  def list(path: String): Array[String] = {
+    val p = new org.apache.hadoop.fs.Path(path)
+    val fs = p.getFileSystem(org.apache.spark.sql.classic.SparkSession.active.sparkContext.hadoopConfiguration)
+    if (fs.exists(p)) fs.listStatus(p).map(_.getPath.getName) else Array.empty
+  }
+
   /** The process ends after this: no batch begins, those under way may finish. */
   def quiesce(ms: Long): Boolean = Sinks.quiesce(ms)
 
   def causes(failure: Throwable): String = Events.causes(failure)
-  def poll(ms: Long): String = Watch.poll(ms)
+
+  /** What has happened. IllegalStateException once Spark has ended: a cluster ends an application that it cannot keep up. */
+  def poll(ms: Long): String =
+    if (SparkContext.getActive.isEmpty) throw new IllegalStateException("the Spark application has ended")
+    else Watch.poll(ms)
   def active(): Int = Watch.active.length
 }

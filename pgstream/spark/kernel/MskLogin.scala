@@ -13,6 +13,8 @@ import scala.jdk.CollectionConverters._
 import org.apache.kafka.common.security.auth.AuthenticateCallbackHandler
 import org.apache.kafka.common.security.oauthbearer.{OAuthBearerToken, OAuthBearerTokenCallback}
 
+import org.apache.spark.SparkFiles
+
 /**
  * Tokens for Amazon MSK: the process's own AWS identity takes the store's role at the region's STS, and AWS's library for
  * Kafka's clients signs a request to connect. The library's own handler is not used: where the role cannot be taken, it
@@ -48,8 +50,11 @@ private object Aws {
   private val Sts = s"${Sdk}services.sts."
   private val Iam = "software.amazon.msk.auth.iam."
   private lazy val loader = {
-    val jar = Path.of(System.getProperty("pgstream.msk.jar", ""))
-    if (!Files.isRegularFile(jar)) throw new IllegalStateException(s"$jar is not there: pgstream jars --msk fetches it")
+    val named = Path.of(System.getProperty("pgstream.msk.jar", ""))
+    // An executor has it among the application's files.
+    def sent = Path.of(SparkFiles.get(named.getFileName.toString))
+    val jar = Some(named).filter(Files.isRegularFile(_)).orElse(Some(sent).filter(Files.isRegularFile(_)))
+      .getOrElse(throw new IllegalStateException(s"$named is not there: pgstream jars --msk fetches it"))
     new URLClassLoader(Array[URL](jar.toUri.toURL), getClass.getClassLoader) {
       // What is in the jar is the jar's, also where Spark has another version of it; but Kafka's classes and the loggers.
       override def loadClass(name: String, resolve: Boolean): Class[_] = getClassLoadingLock(name).synchronized {

@@ -26,6 +26,9 @@ abstract class BatchSink extends Sink {
   /** A batch came after the query was asked to stop: it waits for the end, and nothing of it is written. */
   @volatile var parked: Boolean = false
   val idle = new IdleSources
+  /** Looked at before the first batch. */
+  private[pgstream] var checkpoint = ""
+  private var seen = false
   /** A fault to raise after the next batch: what came before a bad record has then been written. */
   @volatile var failAfter: Option[RuntimeException] = None
 
@@ -46,6 +49,7 @@ abstract class BatchSink extends Sink {
 
   private def run(batch: Long, data: DataFrame): Unit = {
     val execution = data.asInstanceOf[org.apache.spark.sql.classic.Dataset[_]].queryExecution
+    if (!seen && checkpoint.nonEmpty) { SharedFolder.check(execution.sparkSession.sparkContext, checkpoint); seen = true }
     Passed.tell(execution)
     try write(batch, execution.toRdd, data.schema)
     finally ReadOnce.release(execution)

@@ -87,3 +87,10 @@ def test_what_an_operator_raises_is_data() -> None:
     fault = faults.from_chain([OUTER, link("org.apache.spark.sql.pgstream.Raised", message)])
     assert (fault.kind, fault.sqlstate) == ("data", "2202L")
     assert fault.message.startswith("AFTER MATCH SKIP to pattern variable") and "TO NEXT ROW" in (fault.hint or "")
+
+
+def test_a_folder_that_executors_do_not_share() -> None:
+    chain = [OUTER, link("org.apache.spark.sql.pgstream.UnsharedException", "h1 does not see it, h2 does not see it")]
+    fault = faults.from_chain(chain)
+    assert (fault.kind, fault.sqlstate) == ("refused", "58030")
+    assert fault.detail == "h1 does not see it, h2 does not see it."

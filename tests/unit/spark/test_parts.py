@@ -153,3 +153,9 @@ def test_walk_visits_inputs_first() -> None:
     joined = p.IntervalJoin(a, b, "inner", 1, p.Expr("", "`x`"), p.Expr("", "`y`"))
     top = p.Filter(joined, p.Expr("", "true"))
     assert p.walk(top) == [a, b, joined, top]
+
+
+def test_which_masters_run_tasks_in_the_drivers_process() -> None:
+    others = ("local-cluster[2,1,512]", "spark://h:7077", "yarn", "k8s://https://h:443")
+    assert not any(settings.Settings(master=m).in_one_jvm for m in others)
+    assert all(settings.Settings(master=m).in_one_jvm for m in ("local", "local[2]", "local[*]", "local[2,4]"))

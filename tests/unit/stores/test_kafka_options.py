@@ -254,7 +254,9 @@ def test_a_sink_only_tunes_its_producer(name: str) -> None:
     ["jars", "jars.packages", "files", "archives", "submit.pyFiles", "plugins", "driver.extraJavaOptions",
      "driver.extraClassPath", "executor.extraLibraryPath", "executorEnv.PATH", "pyspark.python", "extraListeners",
      "sql.extensions", "sql.catalog.x", "sql.streaming.streamingQueryListeners", "SQL.Variable.substitute",
-     "ui.enabled", "driver.bindAddress", "eventLog.dir", "local.dir", "sql.warehouse.dir", "master", "metrics.conf"],
+     "ui.enabled", "driver.bindAddress", "eventLog.dir", "local.dir", "sql.warehouse.dir", "master", "metrics.conf",
+     "kubernetes.executor.podTemplateFile", "yarn.dist.files", "hadoop.fs.s3a.secret.key",
+     "hadoop.fs.azure.account.key.x.dfs.core.windows.net"],
 )  # fmt: skip
 def test_a_pool_only_tunes_spark(name: str) -> None:
     from pgstream.statements.compute_pools import OPTIONS
