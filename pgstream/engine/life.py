@@ -38,12 +38,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Run:
-    """One query as this server knows it. ``lock`` keeps its steps in order. ``whole``: it ended between two batches."""
+    """One query as this server knows it. ``lock`` keeps its steps in order. ``failing``: it has ended, and its pause is
+    about to begin. ``whole``: it ended between two batches.
+    """
 
     id: str
     attempt: int = 0
     at_worker: bool = False
     stopping: bool = False
+    failing: bool = False
     whole: bool = False
     failures: int = 0
     running_since: float | None = None
@@ -144,7 +147,7 @@ class Queries:
         for record in records:
             run = self._run(record.id)
             run.attempt = max(run.attempt, record.attempt)
-            if run.at_worker:
+            if run.at_worker or run.failing:
                 continue
             if record.intended == "terminated":
                 self._spawn(self._finish(run))
@@ -162,7 +165,7 @@ class Queries:
         for record in strays:
             run = self._run(record.id)
             run.attempt = max(run.attempt, record.attempt)
-            if run.lock.locked() or run.stopping or run.id in self._suspects:
+            if run.lock.locked() or run.stopping or run.failing or run.id in self._suspects:
                 continue
             if record.intended == "terminated":
                 log.warning("query ended that was left to end", query_id=run.id)
@@ -324,6 +327,7 @@ class Queries:
         log.info("query ended", query_id=run.id, fault=event.fault and event.fault.message)
         fault = event.fault or Fault("engine", "58000", "the query ended by itself")
         if not run.stopping:
+            run.failing = True
             self._spawn(self._failed(run, fault))
         run.stopping = False
 
@@ -361,6 +365,7 @@ class Queries:
 
     async def _failed(self, run: Run, fault: Fault) -> None:
         async with run.lock:
+            run.failing = False
             if fault.kind in faults.RETRIED or (fault.kind == "refused" and run.launching is None):
                 await self._wait(run, fault)
             else:
