@@ -24,23 +24,20 @@ from pgstream.errors import (
 from pgstream.names import QName
 from pgstream.planner import plan
 from pgstream.properties import Given, Options
+from pgstream.stores.shared import IDLE, LATENESS, LATENESS_MS, duration
 from pgstream.stores.shared import STATE_TTL as STATE_TTL
-from pgstream.stores.shared import duration
 from pgstream.stores.spec import Can, Full, Kind, Option, OptionTable
 
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
 _ERROR = "source.deserialization.error."
 _LOG_TOPIC, _LOG_STORE = _ERROR + "log.topic", _ERROR + "log.store"
-LATENESS = Option("source.allow.latency.millis", Kind.INTEGER, "How late a row may be.", minimum=1)
-LATENESS_MS = 10_000
-"""How late a row may be where nothing says it (semantics §28.3)."""
 VIEW = OptionTable(
     "a materialized view as a source",
     (
         Option("timestamp", Kind.TEXT, "Column that is the event time; otherwise when the view got the row."),
         LATENESS,
-        Option("source.idle.timeout.millis", Kind.INTEGER, "Silent this long, it holds no other back.", minimum=1),
+        IDLE,
         STATE_TTL,
     ),
 )
@@ -96,7 +93,7 @@ def open_source(
         timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
         timestamp_format=settled.get("timestamp.format", "sql").lower(),
         lateness_ms=int(settled.get(LATENESS.name, LATENESS_MS)),
-        idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
+        idle_ms=_idle(settled),
         starting_position=settled.get("starting.position", "latest").lower(),
         on_bad_record=handling,
         bad_record_topic=settled.get(_LOG_TOPIC) if handling == "log" else None,
@@ -128,9 +125,13 @@ def open_view(relation: RelationRecord, alias: str, given: Options, at: int | No
         key=list(relation.primary_key),
         timestamp=_timestamp(relation, settled.get("timestamp"), given.get("timestamp")),
         lateness_ms=int(settled.get(LATENESS.name, LATENESS_MS)),
-        idle_ms=int(settled["source.idle.timeout.millis"]) if "source.idle.timeout.millis" in settled else None,
+        idle_ms=_idle(settled),
         at=at,
     )
+
+
+def _idle(settled: Mapping[str, str]) -> int | None:
+    return int(settled[IDLE.name]) if IDLE.name in settled else None
 
 
 def state_ttl(given: Options) -> int | None:

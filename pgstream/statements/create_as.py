@@ -32,7 +32,7 @@ from pgstream.names import FullName, Name, QName
 from pgstream.planner.held import lateness
 from pgstream.planner.plan import Expr, Project, ViewSink
 from pgstream.planner.select import Planned
-from pgstream.planner.sources import LATENESS, LATENESS_MS, TIME_TYPES
+from pgstream.planner.sources import TIME_TYPES
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
@@ -43,6 +43,7 @@ from pgstream.statements.base import DDL_ROW, Context, Result, Statement
 from pgstream.statements.continuous import VIEW, Prepared
 from pgstream.statements.explained import Explained, relation_facts
 from pgstream.statements.streams import already
+from pgstream.stores.shared import LATENESS, LATENESS_MS
 from pgstream.stores.spec import Can
 
 

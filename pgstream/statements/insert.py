@@ -18,7 +18,6 @@ from pgstream.names import Name, QName, quote_spark
 from pgstream.planner.held import lateness
 from pgstream.planner.plan import Expr, Project
 from pgstream.planner.select import Planned
-from pgstream.planner.sources import LATENESS, LATENESS_MS
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
@@ -30,6 +29,7 @@ from pgstream.statements.continuous import Prepared
 from pgstream.statements.create_as import output
 from pgstream.statements.declared import Declared
 from pgstream.statements.explained import Explained, relation_facts
+from pgstream.stores.shared import LATENESS, LATENESS_MS
 from pgstream.stores.spec import Can
 
 # A type takes values of the types to its left in its row without loss.

@@ -79,19 +79,19 @@ BAD_RECORDS = (
     ),
     Option("source.deserialization.error.log.store", Kind.TEXT, "Store of that topic; otherwise the source's own."),
 )
-LATENESS = (
-    Option(
-        "source.allow.latency.millis",
-        Kind.INTEGER,
-        "How far event time may be out of order; later rows are dropped and counted. 10000 when absent.",
-        minimum=1,
-    ),
-    Option(
-        "source.idle.timeout.millis",
-        Kind.INTEGER,
-        "A source that is silent this long no longer holds the watermark back.",
-        minimum=1,
-    ),
+LATENESS_MS = 10_000
+"""How late a row may be where nothing says it (semantics §28.3)."""
+LATENESS = Option(
+    "source.allow.latency.millis",
+    Kind.INTEGER,
+    f"How far event time may be out of order; later rows are dropped and counted. {LATENESS_MS} when absent.",
+    minimum=1,
+)
+IDLE = Option(
+    "source.idle.timeout.millis",
+    Kind.INTEGER,
+    "A source that is silent this long no longer holds the watermark back.",
+    minimum=1,
 )
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "m": 60_000, "s": 1000, "ms": 1}
 _LONG_UNITS = {"day": "d", "hour": "h", "minute": "min", "second": "s", "sec": "s", "millisecond": "ms", "milli": "ms"}
@@ -115,7 +115,7 @@ STATE_TTL = Option(
     shape=duration,
     example="24h",
 )
-SOURCE = (TIMESTAMP, TIMESTAMP_FORMAT, *LATENESS, STATE_TTL, *BAD_RECORDS)
+SOURCE = (TIMESTAMP, TIMESTAMP_FORMAT, LATENESS, IDLE, STATE_TTL, *BAD_RECORDS)
 """What a source's WITH may say in every store that streams."""
 
 
