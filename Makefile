@@ -6,7 +6,7 @@ VENV ?= .venv
 ARGS ?=
 SUITES ?=
 CLUSTER_TESTS ?=
-PYTEST_FLAGS ?= -q --timeout=600
+PYTEST_FLAGS ?= -q --timeout=1200
 BENCHMARKS ?= pgbench big_result freshness jobs
 
 BIN := $(VENV)/bin

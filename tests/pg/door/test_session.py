@@ -164,8 +164,8 @@ def test_a_running_statement_gets_its_grace(door):
             psycopg.connect(door.url, port=port)
         assert not running.done() and not closing.done()
         direct.execute("SELECT pg_advisory_unlock(4711)")
-        assert running.result(20) == (7,)
-        closing.result(20)
+        assert running.result(80) == (7,)
+        closing.result(80)
         with pytest.raises(psycopg.errors.AdminShutdown):
             busy.execute("SELECT 1")
 

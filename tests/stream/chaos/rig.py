@@ -35,9 +35,10 @@ from tests.stream.worker.driver import Environment, Gone, WorkerProcess
 
 KEYS = 20
 PARTITIONS = 2
-PACE = 300
-TRIGGER_MS = 300
-"""Queries that run batches all the time leave the next worker no processor to start with."""
+PACE = 200
+"""Events a second."""
+TRIGGER_MS = 1000
+"""What a death costs is the next worker; queries that run batches all the time would cost as much again."""
 
 
 class Load(threading.Thread):
@@ -51,8 +52,8 @@ class Load(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.02):
-            for _ in range(PACE // 50):
+        while not self.over.wait(0.1):
+            for _ in range(PACE // 10):
                 k = self.sent * 7919 % KEYS
                 value = {"id": self.sent, "k": k, "v": self.sent * 104_729 % 1000}
                 self.producer.produce("events", json.dumps(value), json.dumps({"k": k}))
@@ -85,7 +86,7 @@ class Reader(threading.Thread):
                     while not self.over.wait(pause):
                         began = time.monotonic()
                         seen = self.look(c, seen)
-                        pause = max(0.02, 4 * (time.monotonic() - began))  # views grow: it takes a fifth of a core
+                        pause = max(0.02, 12 * (time.monotonic() - began))  # views grow: it takes little of a core
             except psycopg.OperationalError as e:
                 if not self.rig.postgres_away.is_set():
                     self.wrong.append(f"a read failed: {e}")
@@ -165,9 +166,8 @@ class Rig:
         self.env.sql("CREATE ROLE pgstream_worker")
         if "summed" in self.names:
             asyncio.run(self.log_bank())
-        self.spare: WorkerProcess | None = None
         self.worker = WorkerProcess(self.settings, self.log)
-        undo.callback(self._kill_workers)
+        undo.callback(lambda: self.worker.kill())
         self.run_all()
         self.load, self.reader = Load(self.broker.bootstrap), Reader(self)
         undo.callback(self.load.over.set)
@@ -180,16 +180,11 @@ class Rig:
         async with await psycopg.AsyncConnection.connect(self.env.url) as conn:
             await view_logs.create(conn, self.ids["summed"], queries.bank_view(self.ids["bank"]))
 
-    def _kill_workers(self) -> None:
-        for worker in (self.worker, self.spare):
-            if worker is not None:
-                worker.kill()
-
     # The engine's part
 
     def next_worker(self) -> None:
         """The next worker takes over."""
-        self.worker, self.spare = self.spare or WorkerProcess(self.settings, self.log), None
+        self.worker = WorkerProcess(self.settings, self.log)
         self.run_all()
 
     def run_all(self) -> None:
@@ -229,7 +224,7 @@ class Rig:
         return int(self.env.sql("SELECT count(*) FROM v_every")[0][0])
 
     def goes_on(self, beyond: int, seconds: float = 120) -> None:
-        """Rows flow again; the next worker is then made ready, so that nobody waits for it."""
+        """Rows flow again."""
         try:
             within(seconds, lambda: self.reader.wrong or self.rows() > beyond, every=0.05)
         except AssertionError:
@@ -237,21 +232,22 @@ class Rig:
             self.log.flush()
             raise
         assert not self.reader.wrong, self.reader.wrong[:10]
-        if self.spare is None:
-            self.spare = WorkerProcess(self.settings, self.log)
 
-    def replace_worker(self, seconds: float = 60) -> None:
-        """The worker dies, or is dead; the next one takes over. One that does not die is killed."""
+    def replace_worker(self, seconds: float = 15) -> bool:
+        """The worker dies, or is dead; the next one takes over. One that does not die is killed: then False."""
+        by_itself = True
         try:
             self.worker.until(lambda _: False, seconds)
         except Gone:
             pass
         except AssertionError:
+            by_itself = False
             self.order.unlink(missing_ok=True)
             self.worker.process.kill()
         self.worker.process.wait(30)
         self.worker.hang_up()
         self.next_worker()
+        return by_itself
 
     def finish(self) -> None:
         """No more load: everything catches up, and each result is compared with the records of the topic."""

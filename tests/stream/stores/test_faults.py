@@ -117,7 +117,7 @@ class Workload(threading.Thread):
 
     def stop(self) -> None:
         self.done = True
-        self.join(30)
+        self.join(120)
         assert not self.is_alive()
 
 

@@ -80,7 +80,7 @@ def test_capability_counts_in_access(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     user = child.User(65534, 65534, child.CAP_DAC_READ_SEARCH)
     process = child.spawn(["/usr/bin/test", "-x", program], user=user, output=subprocess.DEVNULL)
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
 
 
 @root_only
