@@ -15,13 +15,13 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-stream test-kills test-random test-clients test-cluster test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
+.PHONY: help install demo run broker test test-unit test-pg test-kernel test-stream test-kills test-random test-clients test-cluster test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
 	@echo "make run      run the server on 127.0.0.1:5433"
 	@echo "make broker   run a Kafka broker on 127.0.0.1:9092, to try things out"
-	@echo "make test     all tests; by price: test-unit test-pg test-clients test-random test-kills test-stream"
+	@echo "make test     all tests; by price: test-unit test-clients test-kernel test-random test-pg test-kills test-stream"
 	@echo "make test-cluster  a Spark cluster whose executors and workers are killed; CLUSTER_TESTS=tests/stream/test_totals.py on one, too"
 	@echo "make test-drivers  suites that drivers bring along, directly and through pgstream; SUITES=\"psycopg2 pgx\" for some"
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
@@ -57,7 +57,7 @@ broker: $(READY)
 jars: $(READY)
 	@$(BIN)/pgstream jars --broker --warm
 
-test: test-unit test-stream test-pg test-clients test-kills test-random
+test: test-unit test-stream test-pg test-kernel test-kills test-clients test-random
 
 test-unit: $(READY)
 	$(PYTEST) tests/unit
@@ -66,9 +66,12 @@ test-pg: jars
 	$(PYTEST) tests/pg tests/fuzz
 
 test-stream: jars
-	$(PYTEST) tests/stream --ignore=tests/stream/chaos --ignore=tests/stream/differential
+	$(PYTEST) tests/stream $(addprefix --ignore=tests/stream/,formats functions kernel chaos differential)
 
 # Processes of their own: with their own broker and PostgreSQL they run beside the others (.ci/run).
+test-kernel: jars
+	$(PYTEST) $(addprefix tests/stream/,formats functions kernel)
+
 test-kills: jars
 	$(PYTEST) tests/stream/chaos
 

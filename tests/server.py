@@ -61,6 +61,8 @@ class Server:
         self.log = data_dir.parent / f"{data_dir.name}.log"
         env = {k: v for k, v in os.environ.items() if not k.startswith("PGSTREAM_") or k in PASSED_ON}
         env |= {"PGSTREAM_ADMIN_PASSWORD": PASSWORD, "PGSTREAM_SPARK_FAST_START": "true", "PGSTREAM_LOG_LEVEL": "debug"}
+        # Queries of other tests that wait for records ask for them less often, and leave more of the processor.
+        env |= {"PGSTREAM_TRIGGER_MS": "300"}
         env |= {f"PGSTREAM_{k.upper()}": v for k, v in settings.items()} | dict(environ or {})
         command = [sys.executable, "-m", "pgstream", "serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"]
         with self.log.open("ab") as log:

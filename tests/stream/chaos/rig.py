@@ -226,7 +226,7 @@ class Rig:
     def goes_on(self, beyond: int, seconds: float = 120) -> None:
         """Rows flow again."""
         try:
-            within(seconds, lambda: self.reader.wrong or self.rows() > beyond, every=0.05)
+            within(seconds, lambda: self.reader.wrong or self.rows() > beyond, every=0.2)
         except AssertionError:
             self.log.write(stacks(self.worker).encode())
             self.log.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from typing import Any
@@ -44,29 +45,31 @@ RECORDS = [
 class Readers:
     def __init__(self, spark: SparkSession, types: dict[str, str]) -> None:
         jvm: Any = spark._jvm
-        self.spark, self.jvm, self.width = spark, jvm, len(types)
-        self.kernel = jvm.org.apache.spark.sql.pgstream
+        kernel = jvm.org.apache.spark.sql.pgstream
         ddl = ", ".join(f"`{n}` {t}" for n, t in types.items())
         self.schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)
-        self.fields = self.kernel.Fields(self.schema, " ")
+        self.fields = kernel.Fields(self.schema, " ")
+        # Each of these names is looked up once: Py4J tries every part of one in every jar.
+        self.new, self.parse, self.equal = kernel.FlatJson, kernel.JsonBytes.read, jvm.java.util.Arrays.equals
+        gateway: Any = spark.sparkContext._gateway
+        self.array = functools.partial(gateway.new_array, jvm.Object, len(types))
         self.renew()
 
     def renew(self) -> None:
         """A plain reader that has not given up yet."""
-        self.flat = self.kernel.FlatJson(self.schema, " ")
+        self.flat = self.new(self.schema, " ")
 
     def both(self, record: bytes) -> tuple[bool, bool, bool]:
         """Whether the plain reader read the record, whether the parser did, and whether the values are the same."""
-        gateway: Any = self.spark.sparkContext._gateway
-        one, two = (gateway.new_array(self.jvm.Object, self.width) for _ in range(2))
+        one, two = self.array(), self.array()
         plain = self.flat.read(record, one)
         try:
-            self.kernel.JsonBytes.read(record, self.fields, two)
+            self.parse(record, self.fields, two)
         except Py4JJavaError as e:
             refusals = ("pgstream.Malformed", "jackson.core", "java.io.CharConversionException")
             assert any(r in str(e.java_exception) for r in refusals), record
             return plain, False, False
-        return plain, True, self.jvm.java.util.Arrays.equals(one, two)
+        return plain, True, self.equal(one, two)
 
 
 @pytest.fixture(scope="module")
