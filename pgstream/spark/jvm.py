@@ -51,7 +51,10 @@ def flags(settings: Settings, folder: Path) -> list[str]:
     out += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPEN]
     out += ["--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED", "--enable-native-access=ALL-UNNAMED"]
     out += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
-    out += [f"-Xmx{settings.memory_mb}m", "-Xms64m", "-Xss4m", "-XX:+ExitOnOutOfMemoryError", "-Xshare:auto"]
+    memory = settings.memory_mb
+    out += [f"-Xmx{memory}m", f"-Xms{memory // 3}m", "-Xss4m", "-XX:+ExitOnOutOfMemoryError", "-Xshare:auto"]
+    # A heap that begins small is collected at every start and with every batch; so is all of it for Spark's classes.
+    out += [f"-XX:NewSize={memory // 6}m", "-XX:MetaspaceSize=192m"]
     out += [
         "-XX:+UseSerialGC" if settings.memory_mb <= 2048 else "-XX:+UseParallelGC",
         "-XX:ReservedCodeCacheSize=128m",
