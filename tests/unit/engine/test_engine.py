@@ -547,6 +547,6 @@ def test_worker_settings_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PGSTREAM_POSTGRES_URL", "postgresql://u:hush@h/d")
     started = time.monotonic()
     made = asyncio.run(launch.prepare(Config(secret_key="hush"), {}))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert "hush" not in str(made) and made.argv[1:] == ["-m", "pgstream.spark"]
     assert '"java": "/java"' in made.environ["PGSTREAM_WORKER"]
