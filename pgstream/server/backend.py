@@ -173,7 +173,8 @@ class Backend(asyncio.Protocol):
             if self._taker is None and self.client is not None:
                 self.client.errors += 1
         elif kind == STATUS and data.startswith(ENCODING, pos + 5):
-            self.encoding = bytes(data[pos + 5 + len(ENCODING) : data.index(0, pos + 5 + len(ENCODING))]).decode()
+            _, length = header(data, pos)
+            self.encoding = bytes(data[pos + 5 + len(ENCODING) : pos + length]).decode("ascii", "replace")
             self.codec = CODECS.get(self.encoding, UTF8)
         elif kind in (COPY_IN, COPY_BOTH):
             flight.copy_in()

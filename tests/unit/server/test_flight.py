@@ -203,6 +203,15 @@ async def _relay(raw: bytes, cuts: list[int], take: bool) -> Client:
     return client
 
 
+@pytest.mark.parametrize("value, encoding", [(b"LATIN1\0", "LATIN1"), (b"\0", ""), (b"", ""), (b"\xff\0", "\ufffd")])
+async def test_encodings_are_read_whatever_they_are(value: bytes, encoding: str) -> None:
+    backend, client = Backend(), Client()
+    backend.client = client
+    raw = encode(ord("S"), b"client_encoding\0" + value) + encode(ord("Z"), b"I")
+    backend.data_received(raw)
+    assert (backend.encoding, client.got, client.rounds) == (encoding, raw, 1)
+
+
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_the_last_words_of_a_backend_are_read(loop) -> None:
     """PostgreSQL says why, and hangs up, while something is being written to it."""
