@@ -64,7 +64,7 @@ def store_behind(
 def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
     assert process.poll() is None, "the registry ended; see registry.log"
     try:
-        with urllib.request.urlopen(url + "/subjects", timeout=20) as answer:
+        with urllib.request.urlopen(url + "/subjects", timeout=5) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -159,7 +159,7 @@ class SecureKafka(Kafka):
         ]
         for one in said:
             for f in self.admin.alter_user_scram_credentials([one]).values():
-                f.result(120)
+                f.result(30)
 
 
 @contextlib.contextmanager

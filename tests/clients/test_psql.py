@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.skipif(shutil.which("psql") is No
 
 def psql(server: Server, *commands: str) -> subprocess.CompletedProcess[str]:
     arguments = ["psql", "-X", "-q", server.url, *[a for c in commands for a in ("-c", c)]]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -27,11 +27,11 @@ def token(server: Server) -> Iterator[str]:
 @pytest.mark.skipif(shutil.which("psql") is None, reason="psql is not installed")
 def test_psql(server: Server, token: str) -> None:
     command = ["psql", "-XAtq", "-h", "127.0.0.1", "-p", str(server.port), "-U", "admin~clients", "postgres", "-c", ASK]
-    done = subprocess.run(command, env={**os.environ, "PGPASSWORD": token}, capture_output=True, text=True, timeout=240,
+    done = subprocess.run(command, env={**os.environ, "PGPASSWORD": token}, capture_output=True, text=True, timeout=60,
                           check=False)  # fmt: skip
     assert (done.stdout, done.stderr) == ("securityadmin|admin~clients\n", "")
     url = f"postgresql://admin~clients:{token}@127.0.0.1:{server.port}/postgres"
-    done = subprocess.run(["psql", "-XAtq", url, "-c", ASK], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(["psql", "-XAtq", url, "-c", ASK], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("securityadmin|admin~clients\n", "")
 
 

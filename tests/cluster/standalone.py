@@ -111,7 +111,7 @@ class Cluster:
                 process.terminate()
         for process in self._processes:
             try:
-                process.wait(80)
+                process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -87,7 +87,7 @@ def test_is_told_of_a_change(made: None, kafka: Kafka, server: Server, db: psyco
     write(kafka, {"id": 1, "k": 6})
     db.execute("LISTEN rw_changed")
     at = write(kafka, *({"id": 1, "k": 8} for _ in range(200)))
-    told = next(db.notifies(timeout=240))
+    told = next(db.notifies(timeout=60))
     said = json.loads(told.payload)
     assert said["view"] == "main.public.rw_sums" and said["batch"] >= 0
     db.execute("SELECT pgstream_wait_for('rw_sums', %s, '60 s')", [at])

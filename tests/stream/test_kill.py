@@ -100,6 +100,7 @@ CREATE MATERIALIZED VIEW in_all AS SELECT count(*) AS keys, sum(n) AS n, sum(tot
 
 
 @pytest.mark.stream
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("turn", range(int(os.environ.get("PGSTREAM_KILLS", "1"))))
 def test_kill_worker_then_server(turn: int, kafka: Kafka, workspace: Path) -> None:
     topic = f"kill_{turn}"

@@ -80,6 +80,7 @@ def send(kafka: Kafka, events: list[tuple[int, int]], first: int) -> None:
 
 
 @pytest.mark.stream
+@pytest.mark.timeout(600)
 def test_operators_go_on_after_a_kill(kafka: Kafka, workspace: Path) -> None:
     kafka.topic("kill_operators", 2)
     rng = random.Random(7)

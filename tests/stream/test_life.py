@@ -89,7 +89,7 @@ def test_partitions_are_added(db: psycopg.Connection[Any], kafka: Kafka) -> None
     run(db, "CREATE MATERIALIZED VIEW more_view AS SELECT id FROM more_in")
     produce(kafka, "more", 1, 2)
     within(30, lambda: count(db, "more_view") == 2)
-    kafka.admin.create_partitions([NewPartitions("more", 4)])["more"].result(80)
+    kafka.admin.create_partitions([NewPartitions("more", 4)])["more"].result(20)
     for i in range(3, 43):
         kafka.produce("more", [(str(i), json.dumps({"id": i}))])
     within(30, lambda: count(db, "more_view") == 42)
@@ -101,7 +101,7 @@ def test_topic_is_deleted(db: psycopg.Connection[Any], kafka: Kafka) -> None:
     (query,) = run(db, "CREATE MATERIALIZED VIEW gone_view AS SELECT id FROM gone_in")
     produce(kafka, "gone", 1, 2)
     within(30, lambda: count(db, "gone_view") == 2)
-    kafka.admin.delete_topics(["gone"])["gone"].result(80)
+    kafka.admin.delete_topics(["gone"])["gone"].result(20)
     said = within(60, lambda: (f := facts(db, query)).get("message") or f.get("error"))
     assert "topic" in said, said
     assert count(db, "gone_view") == 2
@@ -176,7 +176,7 @@ def test_queries_that_fail_harm_no_other(db: psycopg.Connection[Any], kafka: Kaf
     (bad,) = run(db, "CREATE MATERIALIZED VIEW rubbish_view AS SELECT id FROM rubbish_in")
     (waits,) = run(db, "CREATE MATERIALIZED VIEW gone_view_too AS SELECT id FROM gone_too_in")
     kafka.produce("rubbish", [(None, "rubbish")])
-    kafka.admin.delete_topics(["gone_too"])["gone_too"].result(80)
+    kafka.admin.delete_topics(["gone_too"])["gone_too"].result(20)
     within(30, lambda: facts(db, bad)["state"] == "errored")
     said = within(60, lambda: (f := facts(db, waits)).get("message") or f.get("error"))
     assert "topic" in said
@@ -188,6 +188,7 @@ def test_queries_that_fail_harm_no_other(db: psycopg.Connection[Any], kafka: Kaf
 
 
 @pytest.mark.stream
+@pytest.mark.timeout(120)
 def test_states_outlive_the_server(kafka: Kafka, workspace: Path) -> None:
     server = Server(workspace / "states")
     with server.connect() as db:

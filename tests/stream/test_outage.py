@@ -101,6 +101,7 @@ def produce(kafka: Kafka, topic: str, first: int, last: int) -> None:
 
 
 @pytest.mark.stream
+@pytest.mark.timeout(240)
 def test_broker_goes_away(server: Server, broker: Broker, db: psycopg.Connection[Any]) -> None:
     kafka = Kafka(broker.bootstrap)
     kafka.topic("away", 2)
@@ -132,7 +133,7 @@ def test_broker_goes_away(server: Server, broker: Broker, db: psycopg.Connection
     assert db.execute("SELECT count(DISTINCT id) FROM away_all").fetchone() == (2000,)
     copied = [json.loads(v or "")["id"] for _, v, _ in kafka.consume("away_out", 2000)]
     assert sorted(copied) == list(range(2000))
-    reader.join(120)
+    reader.join(30)
     assert reader.error is None
     assert sorted(row[0] for row in reader.rows) == list(range(2000))
     for query in queries:
@@ -140,6 +141,7 @@ def test_broker_goes_away(server: Server, broker: Broker, db: psycopg.Connection
 
 
 @pytest.mark.stream
+@pytest.mark.timeout(120)
 def test_postgres_connections_die(server: Server, kafka: Kafka, db: psycopg.Connection[Any]) -> None:
     kafka.topic("pgdies", 2)
     queries = run(db, f"""
@@ -167,6 +169,7 @@ def test_postgres_connections_die(server: Server, kafka: Kafka, db: psycopg.Conn
 
 
 @pytest.mark.stream
+@pytest.mark.timeout(240)
 def test_postgres_is_killed(server: Server, kafka: Kafka) -> None:
     """kill -9 of the postmaster: the server has it back, clients connect again, queries go on where they were."""
     kafka.topic("pgkill", 2)

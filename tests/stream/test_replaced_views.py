@@ -18,7 +18,7 @@ from tests.server import Kafka, Server, within
 from tests.stream.test_kill import worker_of
 from tests.stream.test_outage import facts, run, superuser
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
 # Money that moves: a record has both sides, so what all accounts have together is nothing at any moment.
 SIDES = "(SELECT a AS k, -v AS v FROM rp_in UNION ALL SELECT b AS k, v FROM rp_in) s"
 
@@ -88,7 +88,7 @@ class Readers:
     def __exit__(self, *_: object) -> None:
         self.over.set()
         for t in self.threads:
-            t.join(120)
+            t.join(30)
 
 
 def keeper(db: psycopg.Connection[Any]) -> Any:
@@ -235,9 +235,9 @@ def test_checked(made: None, server: Server, kafka: Kafka, db: psycopg.Connectio
             assert queries == [], queries
     finally:
         over.set()
-        writer.join(120)
+        writer.join(30)
     parts = {TopicPartition("rp", p): OffsetSpec.latest() for p in (0, 1)}
-    ends = {p.partition: found.result(120).offset for p, found in kafka.admin.list_offsets(parts).items()}
+    ends = {p.partition: found.result(30).offset for p, found in kafka.admin.list_offsets(parts).items()}
     positions = ",".join(f"rp:{p}:{end - 1}" for p, end in ends.items())
     db.execute("SELECT pgstream_wait_for('rp_sums', %s, '90 s')", [positions])
     with superuser(server) as su:
@@ -290,13 +290,14 @@ def test_repaired(made: None, server: Server, kafka: Kafka, db: psycopg.Connecti
             assert (e.value.sqlstate, e.value.diag.statement_position) == (code, at), e.value
     # The first records are gone: what was made of them cannot be made again.
     for deleted in kafka.admin.delete_records([TopicPartition("rp", 0, 10)]).values():
-        deleted.result(120)
+        deleted.result(30)
     for what in ("REPAIR", "CHECK"):
         with pytest.raises(psycopg.Error) as e:
             db.execute(f"{what} MATERIALIZED VIEW rp_sums".encode())
         assert e.value.sqlstate == "55000" and "begins with record 10 now" in str(e.value)
 
 
+@pytest.mark.timeout(600)
 def test_killed_in_the_middle(kafka: Kafka, workspace: Path) -> None:
     """kill -9 of the worker, then of the server, while the new query is on its way: the view is old or new, whole, and
     new in the end."""

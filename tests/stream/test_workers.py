@@ -210,7 +210,7 @@ def test_all_end_with_the_server(workspace: Path, number: signal.Signals) -> Non
     processes = listeners(both.server)
     assert len(processes) == 2
     both.server.process.send_signal(number)
-    _, alive = psutil.wait_procs(processes, timeout=40)
+    _, alive = psutil.wait_procs(processes, timeout=10)
     assert not alive
     for connection in both:
         with pytest.raises(psycopg.OperationalError):
@@ -220,7 +220,7 @@ def test_all_end_with_the_server(workspace: Path, number: signal.Signals) -> Non
         both.server.kill()
     else:
         with both.server.process:
-            assert both.server.process.wait(160) == 0
+            assert both.server.process.wait(40) == 0
 
 
 def hears_of_the_end(idle: psycopg.Connection[Any], notices: list[str | None] | None = None) -> None:
@@ -246,7 +246,7 @@ def test_statements_that_run_get_their_grace(workspace: Path) -> None:
             hears_of_the_end(other)
             assert busy.result() == (7,)
         hears_of_the_end(one, told)
-        assert both.server.process.wait(160) == 0
+        assert both.server.process.wait(40) == 0
     both.close()
 
 
@@ -254,7 +254,7 @@ def test_a_port_that_others_share_is_refused(both: Both, workspace: Path) -> Non
     env = os.environ | {"PGSTREAM_WORKERS": "2"}
     command = [sys.executable, "-m", "pgstream", "serve", "--data-dir", str(workspace / "second"), "--listen"]
     done = subprocess.run(
-        [*command, f"127.0.0.1:{both.server.port}"], env=env, capture_output=True, text=True, timeout=240, check=False
+        [*command, f"127.0.0.1:{both.server.port}"], env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
     assert f'could not listen on "127.0.0.1:{both.server.port}"' in done.stderr

@@ -105,7 +105,7 @@ def test_cancel(two) -> None:
     sleeping.start()
     within(20, lambda: one.execute(SHOWN + " AND state = 'active'", (pid(other),)).fetchone())
     assert one.execute("SELECT pg_cancel_backend(%s)", (pid(other),)).fetchone() == (True,)
-    sleeping.join(80)
+    sleeping.join(20)
     assert errors == [psycopg.errors.QueryCanceled]
     assert other.execute("SELECT 1").fetchone() == (1,)
 

@@ -96,9 +96,9 @@ def test_reads_of_every_kind(house: House, ask: Ask, view: str) -> None:
         assert conn.execute(f"SELECT count(*) FROM {view} WHERE id IS NOT NULL".encode()).fetchone() == (2,)
     url = f"postgresql://rosa:{PASSWORD}@127.0.0.1:{house.port}/main"
     dump = [binaries() / "pg_dump", "--dbname", url, "--data-only", "-t", f"public.{view}"]
-    done = subprocess.run(dump, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(dump, capture_output=True, text=True, timeout=60, check=False)
     assert "would be affected by row-level security policy" in done.stderr
-    done = subprocess.run([*dump, "--enable-row-security"], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run([*dump, "--enable-row-security"], capture_output=True, text=True, timeout=60, check=False)
     assert "1\tred\n3\tred\n" in done.stdout and "blue" not in done.stdout
     # The worker keeps the view as before.
     with psycopg.connect(house.catalog.worker_url("main"), autocommit=True) as worker:

@@ -172,7 +172,7 @@ def test_psql_changes_a_password(house: House, ask: Ask, readers: str) -> None:
     house.user("hal", readers)
     url = f"postgresql://hal:{PASSWORD}@127.0.0.1:{house.port}/main"
     command = ["psql", "-Xq", url, "-c", "ALTER USER hal PASSWORD 'by-psql'", "-c", "SELECT current_user"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     house.connect("hal", password="by-psql").close()
 

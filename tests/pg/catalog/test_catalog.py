@@ -399,7 +399,7 @@ async def test_second_start_knows_everything_and_is_quick(catalog: Catalog, reop
     before = catalog.snapshot
     started = time.monotonic()
     again = await reopen()
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 3
     assert again.snapshot == before
     assert await again.store_options("k") == {"a": "b", "s": "hush"}
     with psycopg.connect(again.worker_url("main")) as worker:
@@ -474,7 +474,7 @@ async def test_newer_catalogue_is_refused(catalog: Catalog, reopen, ask) -> None
 async def test_another_server_sees_the_change(catalog: Catalog, postgres, config) -> None:
 
     other = await Catalog.open(config, postgres.url, config.data_dir)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(10):
         while not other.snapshot.stores:
             if "k" not in catalog.snapshot.stores:
                 await catalog.create_store("k", "kafka", {}, frozenset(), "sysadmin")

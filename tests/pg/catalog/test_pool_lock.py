@@ -33,7 +33,7 @@ async def test_second_server_waits_and_takes_over(catalog: Catalog, monkeypatch:
             order.append("other")
         assert not lost.done() and not held.is_set()
         order.append("first ends")
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(10):
         await waiting
     assert order == ["other", "first ends", "second"]
 
@@ -44,7 +44,7 @@ async def test_lost_connection_is_noticed(catalog: Catalog, postgres) -> None:
             await admin.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"
             )
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(10):
             await lost
 
 

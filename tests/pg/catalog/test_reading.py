@@ -47,7 +47,7 @@ async def until_same(hearing: Catalog, other: Catalog) -> None:
         news.set()
 
     hearing.spread = heard
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(30):
         while not same(hearing.snapshot, other.snapshot):
             await news.wait()
             news.clear()

@@ -41,7 +41,7 @@ async def second(another) -> AsyncIterator[Catalog]:
 
 
 async def eventually(probe: Any) -> None:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(30):
         while not probe():  # noqa: ASYNC110 - any condition at all
             await asyncio.sleep(0.01)
 
@@ -131,7 +131,7 @@ async def test_a_client_holds_no_turn(catalog: Catalog, postgres: Postgres, anot
         for database in ("postgres", "main"):
             url = postgres.url(database, "admin", "first's password")
             stack.enter_context(psycopg.connect(url)).execute(f"SELECT {whats}".encode())
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(60):
             third = await another()
             await third.create_schema("main", "beside", "sysadmin")
             await third.close()

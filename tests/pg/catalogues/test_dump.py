@@ -20,7 +20,7 @@ pytestmark = pytest.mark.pg
 
 def dump(url: str, *options: str) -> str:
     done = subprocess.run(
-        [binaries() / "pg_dump", "--dbname", url, *options], capture_output=True, text=True, timeout=240, check=False
+        [binaries() / "pg_dump", "--dbname", url, *options], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     # Newer versions fence a dump with a key made anew each time.
@@ -44,7 +44,7 @@ def restore(elsewhere: Postgres, text: str, database: str) -> psycopg.Connection
         c.execute(f"CREATE DATABASE {database} TEMPLATE template0".encode())
     done = subprocess.run(
         [binaries() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", elsewhere.url(database)],
-        input=text, capture_output=True, text=True, timeout=240, check=False,
+        input=text, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return psycopg.connect(elsewhere.url(database), autocommit=True)

@@ -29,7 +29,7 @@ def psql(program: str, url: str, command: str) -> tuple[int, str, str]:
         [program, "-X", url, "-c", command],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=60,
         env={"PSQL_EDITOR": "true"},
         check=False,
     )

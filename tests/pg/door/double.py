@@ -329,10 +329,10 @@ class Door:
             listener = await self._listener(replace(self.config, **settings))
             return listener, (await listener.open())[1]
 
-        return asyncio.run_coroutine_threadsafe(start(), self.loop).result(120)
+        return asyncio.run_coroutine_threadsafe(start(), self.loop).result(30)
 
     def run(self, work: object) -> object:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)  # type: ignore[arg-type]
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)  # type: ignore[arg-type]
 
     @property
     def url(self) -> str:
@@ -344,7 +344,7 @@ class Door:
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(120)
+        self._thread.join(30)
 
 
 def start(

@@ -88,5 +88,5 @@ class SslPostgres:
     def stop(self) -> None:
         self.process.terminate()
         with self.process:
-            self.process.wait(120)
+            self.process.wait(30)
         self.log.close()

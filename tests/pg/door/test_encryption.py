@@ -180,7 +180,7 @@ def test_the_whole_server(postgres: SslPostgres, tmp_path: Path) -> None:
             sleeping.start()
             within(20, lambda: direct.execute(asleep).fetchone())
             conn.cancel_safe()
-            sleeping.join(80)
+            sleeping.join(20)
             assert [type(e) for e in errors] == [psycopg.errors.QueryCanceled]
     finally:
         assert server.stop() == 0

@@ -324,7 +324,7 @@ def test_dumps_hold_no_secrets(house):
             ("pg_dumpall", "--no-role-passwords", "-l", "main"),
         ):
             argv = [binaries() / program, "-h", "127.0.0.1", "-p", str(house.port), "-U", user, *flags]
-            done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=240, check=False)
+            done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60, check=False)
             said = done.stdout + done.stderr
             assert SECRET not in said and "SCRAM-SHA-256$" not in said and house.postgres.password not in said
             assert house.catalog._worker_password not in said

@@ -16,7 +16,7 @@ from pgstream.server.listener import Listener
 from tests.pg.door.double import Door
 
 
-def until(probe: Callable[[], object], seconds: float = 40) -> None:
+def until(probe: Callable[[], object], seconds: float = 10) -> None:
     end = time.monotonic() + seconds
     while not probe():
         assert time.monotonic() < end, "condition did not come"

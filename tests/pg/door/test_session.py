@@ -21,7 +21,7 @@ from pgstream.wire import frontend
 from tests.pg.door import double
 
 
-def until(probe, seconds=40):
+def until(probe, seconds=10):
     end = time.monotonic() + seconds
     while not probe():
         assert time.monotonic() < end, "condition did not come"
@@ -164,8 +164,8 @@ def test_a_running_statement_gets_its_grace(door):
             psycopg.connect(door.url, port=port)
         assert not running.done() and not closing.done()
         direct.execute("SELECT pg_advisory_unlock(4711)")
-        assert running.result(80) == (7,)
-        closing.result(80)
+        assert running.result(20) == (7,)
+        closing.result(20)
         with pytest.raises(psycopg.errors.AdminShutdown):
             busy.execute("SELECT 1")
 
@@ -246,7 +246,7 @@ def test_slow_start_is_ended(door):
         for n in range(len(packet)):
             raw.socket.sendall(packet[n : n + 1])
             time.sleep(0.03)  # the slowness is what is tested
-    assert raw.closes() == b"" and time.monotonic() - began < 40
+    assert raw.closes() == b"" and time.monotonic() - began < 10
     door.run(listener.close())
 
 

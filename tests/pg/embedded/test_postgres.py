@@ -294,7 +294,7 @@ def test_as_an_ordinary_user(tmp_path: Path) -> None:
     for _ in range(2):
         environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": str(data_dir)}
         process = spawn([sys.executable, "-c", script, data_dir], user=user, environ=environ, output=subprocess.PIPE)
-        words = process.communicate(timeout=240)[0].decode()
+        words = process.communicate(timeout=60)[0].decode()
         assert process.returncode == 0, words
     assert (data_dir / "postgres" / "PG_VERSION").stat().st_uid == nobody.pw_uid
 

@@ -20,7 +20,7 @@ SHARES = (("every", "counted", "bank", "summed"), ("every", "counted", "joined")
 
 
 @pytest.mark.stream
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("share", range(len(SHARES)), ids=["-".join(s) for s in SHARES])
 def test_nothing_is_lost_or_doubled(worker_settings: dict[str, Any], workspace: Path, share: int) -> None:
     first, last = (KILLS * n // len(SHARES) for n in (share, share + 1))

@@ -38,7 +38,7 @@ def consume(bootstrap: str, topic: str, wanted: int) -> list[str]:
     consumer = Consumer(quiet(bootstrap) | {"group.id": "g", "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[str] = []
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 30
     while len(values) < wanted and time.monotonic() < deadline:
         values += [(m.value() or b"").decode() for m in consumer.consume(wanted, 0.5) if m.error() is None]
     consumer.close()
@@ -60,7 +60,7 @@ def resident_mb(broker: Broker) -> int:
 async def test_records_are_kept(config: Config, tmp_path: Path) -> None:
     first = await open_broker(config, tmp_path)
     admin = AdminClient(quiet(first.bootstrap))
-    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(120)
+    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
     # Year 2100: a replayed event time may lie anywhere.
     produce(first.bootstrap, "t", ["a", "b"], timestamp=4102444800000)
     assert consume(first.bootstrap, "t", 2) == ["a", "b"]
@@ -76,10 +76,10 @@ async def test_records_are_kept(config: Config, tmp_path: Path) -> None:
 async def test_no_topic_makes_itself(config: Config, tmp_path: Path) -> None:
     broker = await open_broker(config, tmp_path)
     consumer = Consumer(quiet(broker.bootstrap) | {"group.id": "g"})
-    consumer.list_topics("misspelled", timeout=40)
-    assert "misspelled" not in consumer.list_topics(timeout=40).topics
+    consumer.list_topics("misspelled", timeout=10)
+    assert "misspelled" not in consumer.list_topics(timeout=10).topics
     with pytest.raises(KafkaException):
-        consumer.get_watermark_offsets(TopicPartition("misspelled", 0), timeout=40)
+        consumer.get_watermark_offsets(TopicPartition("misspelled", 0), timeout=10)
     consumer.close()
     await broker.stop()
 
@@ -114,14 +114,14 @@ def jvm(command: subprocess.Popen[str]) -> int:
 def test_command_ends_with_its_broker(command: subprocess.Popen[str]) -> None:
     pid = jvm(command)
     command.send_signal(signal.SIGINT)
-    assert command.wait(120) == 0
+    assert command.wait(30) == 0
     assert not lives(pid)
 
 
 def test_killed_command_leaves_no_broker(command: subprocess.Popen[str]) -> None:
     pid = jvm(command)
     command.kill()
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 10
     while lives(pid):
-        assert time.monotonic() < deadline, "the broker outlived its server by 40 s"
+        assert time.monotonic() < deadline, "the broker outlived its server by 10 s"
         time.sleep(0.02)

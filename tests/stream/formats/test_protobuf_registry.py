@@ -54,7 +54,7 @@ def db(server: Server, kafka: Kafka, registry: str) -> Iterator[psycopg.Connecti
 
 def register(registry: str, subject: str, text: str, *references: dict[str, Any]) -> int:
     body = {"schemaType": "PROTOBUF", "schema": text, "references": list(references)}
-    answer = httpx2.post(f"{registry}/subjects/{subject}/versions", json=body, timeout=120)
+    answer = httpx2.post(f"{registry}/subjects/{subject}/versions", json=body, timeout=30)
     assert answer.is_success, answer.text
     return int(answer.json()["id"])
 

@@ -125,7 +125,7 @@ class Knock(BaseHTTPRequestHandler):
             request = urllib.request.Request(self.server.target + self.path, body, method=self.command)
             request.add_header("Content-Type", "application/json")
             try:
-                with urllib.request.urlopen(request, timeout=40) as found:
+                with urllib.request.urlopen(request, timeout=10) as found:
                     status, answer = found.status, found.read()
             except urllib.error.HTTPError as e:
                 status, answer = e.code, e.read()

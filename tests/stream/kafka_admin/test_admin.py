@@ -109,18 +109,18 @@ async def test_a_cancelled_reader_stops_at_once(admin: Admin, kafka: Kafka) -> N
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize("uris", ["127.0.0.1:1", "no-such-host.invalid:9092"])
-async def test_a_store_that_is_not_there_is_named_soon(uris: str) -> None:
+async def test_a_store_that_is_not_there_is_named_within_ten_seconds(uris: str) -> None:
     admin = stores.open_admin(STORE, "away", {"uris": uris, **PLAIN})
     started = time.monotonic()
     for ask in (admin.check, admin.list_entities, lambda: admin.describe("t")):
         with pytest.raises(StoreUnreachable) as e:
             await ask()
         assert uris in e.value.text and "away" in e.value.text
-    assert time.monotonic() - started < 40
+    assert time.monotonic() - started < 10
     await admin.close()
 
 

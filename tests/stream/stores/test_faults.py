@@ -117,7 +117,7 @@ class Workload(threading.Thread):
 
     def stop(self) -> None:
         self.done = True
-        self.join(120)
+        self.join(30)
         assert not self.is_alive()
 
 

@@ -34,7 +34,7 @@ def worker(worker_settings: dict[str, Any], workspace: Path) -> Iterator[WorkerP
         w.wait(ch.Ready, 120)
         yield w
         w.send(ch.Shutdown())
-        assert w.process.wait(120) == 0
+        assert w.process.wait(30) == 0
         w.hang_up()
 
 

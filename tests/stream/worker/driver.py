@@ -20,7 +20,6 @@ import psycopg
 
 from pgstream.engine import channel as ch
 from pgstream.planner import plan as p
-from tests.server import PATIENCE
 
 T = TypeVar("T")
 
@@ -63,7 +62,7 @@ class WorkerProcess:
         return self.until(lambda e: isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items()), seconds)
 
     def until(self, wanted: Callable[[Any], bool], seconds: float = 60) -> Any:
-        end = time.monotonic() + seconds * PATIENCE
+        end = time.monotonic() + seconds
         seen = 0
         with self.news:
             while True:

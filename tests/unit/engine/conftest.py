@@ -148,7 +148,7 @@ def result_plan(alias: str = "s", limit: int | None = None) -> Plan:
     return Plan(source(alias), ResultSink(limit))
 
 
-async def until(probe: Callable[[], Any], seconds: float = 120) -> Any:
+async def until(probe: Callable[[], Any], seconds: float = 30) -> Any:
     async with asyncio.timeout(seconds):
         while not (answer := probe()):  # noqa: ASYNC110 - any condition at all
             await asyncio.sleep(0.005)

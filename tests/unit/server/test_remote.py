@@ -145,7 +145,7 @@ class Both(Ends):
 
 
 async def until(probe: Callable[[], object]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(10):
         while not probe():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
