@@ -6,7 +6,7 @@ VENV ?= .venv
 ARGS ?=
 SUITES ?=
 CLUSTER_TESTS ?=
-PYTEST_FLAGS ?= -q --timeout=1200
+PYTEST_FLAGS ?= -q --timeout=600
 BENCHMARKS ?= pgbench big_result freshness jobs
 
 BIN := $(VENV)/bin
@@ -68,10 +68,10 @@ test-pg: jars
 test-stream: jars
 	$(PYTEST) tests/stream $(addprefix --ignore=tests/stream/,formats functions kernel chaos differential)
 
-# Processes of their own: with their own broker and PostgreSQL they run beside the others (.ci/run).
 test-kernel: jars
 	$(PYTEST) $(addprefix tests/stream/,formats functions kernel)
 
+# Processes of their own: with their own broker and PostgreSQL they run beside the others (.ci/run).
 test-kills: jars
 	$(PYTEST) tests/stream/chaos
 
