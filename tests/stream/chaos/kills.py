@@ -23,9 +23,9 @@ POINTS = {
     "view after copy": 6,
     "view before commit": 6,
     "view after commit": 6,
-    "topic after flush": 2,
-    "topic before commit": 2,
-    "topic after commit": 2,
+    "topic after flush": 4,
+    "topic before commit": 4,
+    "topic after commit": 4,
     "checkpoint before file": 40,
     "checkpoint after file": 40,
 }

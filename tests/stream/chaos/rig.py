@@ -233,7 +233,7 @@ class Rig:
             raise
         assert not self.reader.wrong, self.reader.wrong[:10]
 
-    def replace_worker(self, seconds: float = 15) -> bool:
+    def replace_worker(self, seconds: float = 60) -> bool:
         """The worker dies, or is dead; the next one takes over. One that does not die is killed: then False."""
         by_itself = True
         try:
