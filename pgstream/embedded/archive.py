@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Sequence
@@ -20,8 +19,6 @@ from pathlib import Path
 KEPT = 6
 """Archives that stay in the cache: those used last. A worker's has some 150 MB, a broker's 50."""
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-TRIAL = ".trial-"
-"""How the folder begins, beside the archives, in which a program works that makes one."""
 _PREFIX, _ASIDE = "pgstream-classes-", ".aside"
 _DAY_S = 86400
 
@@ -67,15 +64,14 @@ class Archive:
         if not aside.exists():
             aside.touch()
         os.replace(aside, self.path)
-        old = sorted(self.path.parent.glob(f"{_PREFIX}*.jsa"), key=lambda p: p.stat().st_mtime)
-        for path in old[:-KEPT] + self._unfinished(f"{_PREFIX}*{_ASIDE}"):
-            path.unlink(missing_ok=True)
-        for folder in self._unfinished(f"{TRIAL}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another process removes the same, or one is another user's
+            self._sweep()
 
-    def _unfinished(self, pattern: str) -> list[Path]:
-        """What a killed program left half-made, long ago."""
-        return [p for p in self.path.parent.glob(pattern) if time.time() - p.stat().st_mtime > _DAY_S]
+    def _sweep(self) -> None:
+        old = sorted(self.path.parent.glob(f"{_PREFIX}*.jsa"), key=lambda p: p.stat().st_mtime)
+        left = [p for p in self.path.parent.glob(f"{_PREFIX}*{_ASIDE}") if time.time() - p.stat().st_mtime > _DAY_S]
+        for path in old[:-KEPT] + left:
+            path.unlink(missing_ok=True)
 
 
 def _files(class_path: Sequence[str]) -> list[Path]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pgstream import traces
 from pgstream.config import Config
 from pgstream.embedded import cluster, jars
 from pgstream.embedded.datadir import DataDir
@@ -107,6 +108,10 @@ def _tls(config: Config) -> str:
     return config.tls
 
 
+def _traces(_: Config) -> str:
+    return "off" if traces.load() is None else "by OTLP over HTTP"
+
+
 CHECKS: dict[str, Callable[[Config], str]] = {
     "java": _java,
     "jars": _jars,
@@ -114,4 +119,5 @@ CHECKS: dict[str, Callable[[Config], str]] = {
     "data directory": _data_dir,
     "listen": _listen,
     "tls": _tls,
+    "traces": _traces,
 }

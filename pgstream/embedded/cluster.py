@@ -290,7 +290,7 @@ class Cluster:
 
 
 def _environ() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "OTEL_"))}
     return {**kept, "LC_MESSAGES": "C"}
 
 

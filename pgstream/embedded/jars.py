@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pgstream.config import Config
+from pgstream.embedded import aside
 from pgstream.embedded.java import find_java
 from pgstream.embedded.maven import Jar, Outcome, download
 from pgstream.errors import ConfigurationError
@@ -91,8 +91,8 @@ def _download(wanted: Sequence[Jar], folder: Path, config: Config, report: Calla
     java = find_java(config)
     _make_folder(folder)
     report(f"downloading {len(wanted)} jars from {source}")
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as work:
-        for outcome in download(java, wanted, Path(work), config.jars_mirror, report):
+    with aside.folder(folder, ".download-") as work:
+        for outcome in download(java, wanted, work, config.jars_mirror, report):
             _move_in(outcome, folder, source)
 
 

@@ -12,7 +12,7 @@ import socket
 
 import structlog
 
-from pgstream import logs
+from pgstream import logs, traces
 from pgstream.errors import PgStreamError
 from pgstream.spark import settings as worker_settings
 from pgstream.spark.worker import Worker
@@ -29,6 +29,7 @@ def main() -> None:
     worker = Worker(socket.socket(fileno=int(os.environ["PGSTREAM_CHANNEL"])), settings)
     signal.signal(signal.SIGTERM, lambda *_: worker.die())
     try:
+        traces.configure("worker")
         worker.run()
     except PgStreamError as e:
         log.error("worker cannot start", error=e.text)

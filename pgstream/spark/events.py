@@ -1,15 +1,18 @@
 """What the kernel tells (``Watch.scala``), as messages of the channel.
 
-Owns: the JSON of ``Events.scala`` and the arithmetic of lag. Must not know: Py4J. Start reading at ``progress``.
+Owns: the JSON of ``Events.scala``, the arithmetic of lag, a batch as a span. Must not know: Py4J.
+Start reading at ``progress``.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pgstream import traces
 from pgstream.engine.channel import Progress
 from pgstream.planner.plan import Source, ViewSource
 
@@ -37,6 +40,23 @@ def progress(told: Mapping[str, Any], sources: Sequence[Sequence[Source | ViewSo
         caught_up=all(_is_read(figures) for figures in told["sources"]),
         totals=told["totals"],
     )
+
+
+def trace(batch: Progress, origin: str) -> None:
+    """A batch as a span. ``origin``: the span in which its query was created."""
+    if not traces.is_on():
+        return
+    began = dt.datetime.fromisoformat(batch.began).timestamp()
+    said: dict[str, str | int | float] = {
+        traces.QUERY_ID: batch.query,
+        "pgstream.batch.id": batch.batch,
+        "pgstream.batch.rows_in": batch.rows_in,
+        "pgstream.batch.rows_out": batch.rows_out,
+        "pgstream.batch.late_rows": batch.late_rows,
+        "pgstream.batch.state_rows": batch.state_rows,
+    }
+    said |= {f"pgstream.batch.{step}_ms": ms for step, ms in batch.durations.items()}
+    traces.past("batch", began, batch.batch_ms, said, origin)
 
 
 def _watermark(text: str | None) -> str | None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from pgstream import stores
 from pgstream.engine.channel import Fault
-from pgstream.errors import BadRecord, NotYet, PgStreamError
+from pgstream.errors import BadRecord, NoRealTimePlace, NotYet, PgStreamError
+from pgstream.formats.registry import advice
 from pgstream.stores.spec import sentence as sentence
 
 # Spark's error condition (or its first part) → SQLSTATE with PostgreSQL's meaning.
@@ -100,7 +101,9 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
     if short == "UnsharedException":
         return Fault("refused", "58030", "the checkpoint's folder is not that of all executors", f"{message}.", SHARE)
     if short == "RegistryException":
-        return Fault("store", "58000", message, None, "Check the registry's 'uris' and its credentials.")
+        return Fault("store", "58000", message, None, advice(message))
+    if short == "NoPlaceException":
+        return fault("user", NoRealTimePlace(why=message))
     if short == "Unwritable":
         return Fault("data", "22000", message, None, "CAST or COALESCE in the select make it fit.")
     for store, of_type in known.items():

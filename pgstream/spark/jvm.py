@@ -20,6 +20,7 @@ from pathlib import Path
 import pyspark
 import structlog
 
+from pgstream import traces
 from pgstream.embedded.child import LAUNCH
 from pgstream.errors import EngineUnavailable
 from pgstream.spark.kernel.build import kernel_jar
@@ -36,6 +37,13 @@ _OPEN = (
 )  # fmt: skip
 
 
+_PATIENT = [
+    "-XX:Tier4InvocationThreshold=50000", "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000", "-XX:Tier4BackEdgeThreshold=200000",
+]  # fmt: skip
+"""The second compiler begins ten times later than Java's default (5,000, 600, 15,000; 40,000): what runs for each
+record gets there within a second of a backlog, what runs for each batch does not keep a core busy for minutes.
+"""
 _LEVEL = "level{WARN=warning,lowerCase=true}"
 _PATTERNS = {
     "text": f"%d{{yyyy-MM-dd HH:mm:ss}}{{ZONE}} [%-9{_LEVEL}] %m  logger=%c{{1}}%n%xThrowable{{40}}",
@@ -59,8 +67,7 @@ def flags(settings: Settings, folder: Path) -> list[str]:
         "-XX:+UseSerialGC" if settings.memory_mb <= 2048 else "-XX:+UseParallelGC",
         "-XX:ReservedCodeCacheSize=128m",
     ]
-    if settings.fast_start:
-        out += ["-XX:TieredStopAtLevel=1"]
+    out += ["-XX:TieredStopAtLevel=1"] if settings.fast_start else _PATIENT
     level = {"debug": "warn", "info": "warn"}.get(settings.log_level, "error")
     out += [f"-Djava.io.tmpdir={folder}", "-Djava.awt.headless=true", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8",
             f"-Dlog4j2.configurationFile={Path(__file__).parent / 'kernel' / 'log4j2.properties'}",
@@ -78,11 +85,19 @@ def _zone() -> str:
 def _unheard(_: str) -> None: ...
 
 
+_FIRST = ("spark-core_*", "spark-sql_*", "spark-catalyst_*", "scala-library-*")
+"""Before Spark's other jars: each batch asks for the bytes of classes of these (``ClosureCleaner``), and Java looks
+into every jar that stands before, of which there are hundreds.
+"""
+
+
 def class_path(settings: Settings, report: Callable[[str], None] = _unheard) -> list[str]:
     """The kernel, compiled if need be, which ``report`` is told; Spark's jars, the connectors."""
     jars = [Path(j) for j in settings.jars]
     kernel = kernel_jar(settings.java, SPARK_HOME / "jars", jars, settings.cache, pyspark.__version__, report=report)
-    return [str(kernel), str(SPARK_HOME / "jars" / "*"), *settings.jars]
+    spark = SPARK_HOME / "jars"
+    first = [str(jar) for name in _FIRST for jar in sorted(spark.glob(f"{name}.jar"))]
+    return [str(kernel), *first, str(spark / "*"), *settings.jars]
 
 
 def _configuration() -> list[str]:
@@ -106,7 +121,7 @@ def launch(settings: Settings, folder: Path, classes: Sequence[str] = ()) -> sub
     info = folder / "gateway"
     head = [sys.executable, "-I", "-S", LAUNCH, os.getpid(), 9, -1, -1, -1, "--"]
     environ = dict(os.environ, _PYSPARK_DRIVER_CONN_INFO_PATH=str(info), SPARK_HOME=str(SPARK_HOME))
-    for private in ("PGSTREAM_CHANNEL", "PGSTREAM_WORKER"):
+    for private in ("PGSTREAM_CHANNEL", "PGSTREAM_WORKER", *traces.PRIVATE):
         environ.pop(private, None)
     process = subprocess.Popen([*map(str, head), *_absolute(program)], stdin=subprocess.PIPE, env=environ)
     port, secret = _gateway(process, info)

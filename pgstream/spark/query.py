@@ -15,6 +15,7 @@ import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from pgstream import traces
 from pgstream.engine.channel import Fault, Start
 from pgstream.names import FullName, quote_always
 from pgstream.planner.plan import (
@@ -40,7 +41,7 @@ from pgstream.spark.session import fresh
 from pgstream.spark.sources import Sources, face, place
 from pgstream.spark.step import Refused, Step
 from pgstream.stores import find
-from pgstream.stores.spec import LeavingInSpark
+from pgstream.stores.spec import LeavingInSpark, RealTimeInSpark
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +49,9 @@ STOP_GRACE_MS = 3000
 FINISH_GRACE_MS = 10_000
 """For a query's last batch: another query may go on from its end."""
 LONGEST_PAUSE_S = 10.0
+REAL_TIME_BATCH_MS = 30_000
+"""How often a query in real time keeps how far it is: what is written again at most after a death, and the time after
+which it sees new partitions. Between two batches it reads nothing for a moment."""
 
 
 class RunningQuery:
@@ -67,6 +71,7 @@ class RunningQuery:
         self.forget = False
         self.alive = False
         self.waits = False
+        self.stopped = False
         self.failures = 0
         self.limits: dict[str, dict[int, int]] = {topic: dict(at) for topic, at in start.limits.items()}
         jvm: Any = spark._jvm
@@ -78,37 +83,44 @@ class RunningQuery:
         self._run(fail_after=None)
 
     def _run(self, fail_after: Mapping[str, Any] | None) -> None:
-        session = fresh(self.spark)
-        for name, value in self.start.settings.items():
-            session.conf.set(name, value)
-        if self.plan.state_ttl_ms is not None and not any(s.watermark for s in readings(self.plan.root)):
-            # Spark would run empty batches all the time, only to look for state that is too old.
-            session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        try:
-            self._stream(session, fail_after)
-        except Py4JJavaError as e:
-            raise Refused(self.fault(json.loads(self.kernel.causes(e.java_exception)))) from None
+        with fresh(self.spark) as session:
+            for name, value in self.start.settings.items():
+                session.conf.set(name, value)
+            if self.plan.state_ttl_ms is not None and not any(s.watermark for s in readings(self.plan.root)):
+                # Spark would run empty batches all the time, only to look for state that is too old.
+                session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+            try:
+                self._stream(session, fail_after)
+            except Py4JJavaError as e:
+                raise Refused(self.fault(json.loads(self.kernel.causes(e.java_exception)))) from None
 
     def _stream(self, session: SparkSession, fail_after: Mapping[str, Any] | None) -> None:
         reader = self.sources(session)
         compiler = Compiler(session, reader.read, self.start.readers, self.start.stores)
-        compiled = compiler.compile(self.plan)
+        with traces.span("compile plan"):
+            compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:
             sink["fail_after"] = json.dumps(
                 {k: fail_after[k] for k in ("topic", "partition", "offset", "place", "reason")}
             )
-        self.kernel.start(compiled.step.df._jdf, reader.bad, compiler.late, json.dumps(sink))
+        with traces.span("begin stream"):
+            self.kernel.start(compiled.step.df._jdf, reader.bad, compiler.late, json.dumps(sink))
 
     def sources(self, session: SparkSession) -> Sources:
         return Sources(
-            session, self.start.stores, self.limits, self.plan.apart,
+            session, self.start.stores, self.limits, self.plan.apart, real_time=self.plan.real_time,
             query=self.start.query, attempt=self.start.attempt, databases=self.start.databases,
             shared=[place(found[0]) for found in self.readings() if len(found) > 1],
         )  # fmt: skip
 
     def again(self, chain: Sequence[Mapping[str, Any]]) -> bool:
-        """After a bad record: run the same batch once more up to that record, then fail. False: let it fail now."""
+        """After a bad record: run the same batch once more up to that record, then fail. False: let it fail now.
+
+        In real time what came before it is written already.
+        """
+        if self.plan.real_time:
+            return False
         bad = next((link for link in chain if "reason" in link), None)
         if bad is None:
             return False
@@ -178,9 +190,18 @@ class RunningQuery:
         own = {"query": self.start.query, "attempt": self.start.attempt}
         common = own | {"checkpoint": self.checkpoint, "output_mode": compiled.output_mode,
                         "trigger_ms": self.trigger_ms}  # fmt: skip
+        if self.start.ceiling_ms is not None:
+            common["ceiling_ms"] = self.start.ceiling_ms
+        if self.plan.real_time:
+            [source] = sources(self.plan.root)
+            access = self.start.stores[source.store]
+            common |= {
+                "batch_ms": REAL_TIME_BATCH_MS,
+                "reads": cast(RealTimeInSpark, face(access.type)).asks(source, access),
+            }
         made = [self._one(sink, step) for (_, sink), step in zip(outputs(self.plan), compiled.steps, strict=True)]
         if not isinstance(self.plan.sink, Sinks):
-            return common | made[0]
+            return common | made[0] | ({"type": "real time"} if self.plan.real_time else {})
         return common | {"type": "outputs", "sinks": [
             {"outputs": numbers, "sink": own | sink} for numbers, sink in together(made)
         ]}  # fmt: skip

@@ -6,7 +6,9 @@ Must not know: the JVM's flags (``jvm.py``), queries. Start reading at ``SETTING
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.variable.substitute": "false",
     # A batch is small and comes again: re-planning it at run time costs more than it gains.
     "spark.sql.adaptive.enabled": "false",
+    # Classes of generated code, of which a query has some thirty: past it each batch compiles anew.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.sql.extensions": f"{_KERNEL}.Extensions",
     "spark.sql.streaming.checkpointFileManagerClass": f"{_KERNEL}.CheckpointFiles",
     "spark.hadoop.fs.file.impl": f"{_KERNEL}.LocalFiles",
@@ -49,13 +53,21 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.sql.streaming.pollingDelay": "10ms",
-    # How often a query that has nothing new says so: its freshness is known that exactly.
-    "spark.sql.streaming.noDataProgressEventInterval": "2s",
+    # How often a query that has nothing new says so: its freshness is known that exactly. It asks once a second
+    # (``Arrivals.scala``), so this is every other time.
+    "spark.sql.streaming.noDataProgressEventInterval": "1500ms",
     "spark.sql.ui.retainedExecutions": "5",
+    # Each batch's plan is written out for it, even where there is none.
+    "spark.sql.ui.explainMode": "simple",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "200",
     "spark.cleaner.periodicGC.interval": "10min",
+    # Idle consumers, those of ended queries among them, go soon.
+    "spark.kafka.consumer.cache.timeout": "1m",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "15s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1m",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "15s",
     "spark.port.maxRetries": "100",
     "spark.log.structuredLogging.enabled": "false",
     # Of what stands in plans and settings that Spark shows somewhere, none that may be secret.
@@ -69,8 +81,11 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
     builder: Any = SparkSession.builder
     builder = builder.master(settings.master).appName("pgstream")
     cores = os.cpu_count() or 2
+    # An idle consumer may hold what it has fetched, some megabytes; without a place each batch connects anew.
+    consumers = max(64, settings.memory_mb // 8)
     own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse"),
-           "spark.sql.shuffle.partitions": str(cores)}  # fmt: skip
+           "spark.sql.shuffle.partitions": str(cores),
+           "spark.kafka.consumer.cache.capacity": str(consumers)}  # fmt: skip
     if settings.in_one_jvm:
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         own |= {"spark.authenticate": "true"}  # with a secret that Spark makes: other users reach its ports
@@ -78,7 +93,10 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
         own |= {"spark.executor.extraJavaOptions": " ".join(_executor(settings))}
     for name, value in (SETTINGS | own | settings.spark).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session: SparkSession = builder.getOrCreate()
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.pgstream.Kernel.settle(session._jsparkSession)
+    return session
 
 
 def _executor(settings: Settings) -> list[str]:
@@ -89,11 +107,16 @@ def _executor(settings: Settings) -> list[str]:
     return [*out, f"-Dpgstream.msk.jar={Path(settings.msk_jar).name}"] if settings.msk_jar else out
 
 
-def fresh(spark: SparkSession) -> SparkSession:
+@contextlib.contextmanager
+def fresh(spark: SparkSession) -> Iterator[SparkSession]:
     """A session of its own for what this thread does: without one Spark takes its defaults here and there, which know
-    no type TIME.
+    no type TIME. Afterwards the thread has none: it would keep the session, and its streams' manager, alive.
     """
     session = spark.newSession()
     jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.pgstream.Kernel.activate(session._jsparkSession)
-    return session
+    kernel = jvm.org.apache.spark.sql.pgstream.Kernel
+    kernel.activate(session._jsparkSession)
+    try:
+        yield session
+    finally:
+        kernel.deactivate()

@@ -24,7 +24,7 @@ from pgstream.planner.plan import Source, ViewSource
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.records import reading
 from pgstream.stores import find
-from pgstream.stores.spec import KeepingInSpark, SparkFace, StoreType
+from pgstream.stores.spec import KeepingInSpark, RealTimeInSpark, SparkFace, StoreType
 
 Limits = Mapping[str, Mapping[int, int]]
 CATCH_UP_ROWS = 200_000
@@ -59,12 +59,13 @@ class Sources:
         limits: Limits,
         apart: bool = False,
         *,
+        real_time: bool = False,
         query: str = "",
         attempt: int = 0,
         databases: Mapping[str, str] = MappingProxyType({}),
         shared: Collection[tuple[Any, ...]] = (),
     ) -> None:
-        self.spark, self.stores, self.limits, self.apart = spark, stores, limits, apart
+        self.spark, self.stores, self.limits, self.apart, self.real_time = spark, stores, limits, apart, real_time
         self.query, self.attempt, self.databases, self.shared = query, attempt, databases, shared
         self.raw: dict[Any, DataFrame] = {}
         jvm: Any = spark._jvm
@@ -130,6 +131,8 @@ class Sources:
     def _records(self, source: Source) -> DataFrame:
         assert self.stores is not None
         access = self.stores[source.store]
+        if self.real_time:
+            return cast(RealTimeInSpark, face(access.type)).follow(self.spark, source, access, self.query)
         return face(access.type).read(self.spark, source, access, self.query)
 
     def _stand_in(self, source: Source) -> DataFrame:

@@ -7,22 +7,24 @@ environment, one at a time. Start reading at ``main``.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import logs
-from pgstream.embedded.archive import TRIAL, Archive
+from pgstream.embedded import aside
+from pgstream.embedded.archive import Archive
 from pgstream.embedded.child import LAUNCH
 from pgstream.engine.channel import Start
 from pgstream.planner.plan import (
@@ -89,19 +91,21 @@ def run(settings: Settings, folder: Path) -> None:
     """Run the trial's queries until each has written rows."""
     spark = open_session(settings, folder)
     java: Any = spark._jvm
-    waiting = set()
+    begun = []
     for number, plan in enumerate(plans()):
         start = Start(f"trial-{number}", 0, plan.json(), {})
         TrialQuery(spark, start, str(folder / "interactive"), settings.trigger_ms).begin()
         java.org.apache.spark.sql.pgstream.Kernel.more(start.query, 1 << 30)
-        waiting.add(start.query)
+        begun.append(start.query)
     _clients(java)
-    end = time.monotonic() + _WITHIN_S
+    waiting, end = set(begun), time.monotonic() + _WITHIN_S
     while waiting and time.monotonic() < end:
         for event in json.loads(java.org.apache.spark.sql.pgstream.Kernel.poll(500)):
             if event["type"] in ("rows", "ended"):
                 waiting.discard(event["query"])
-    java.org.apache.spark.sql.pgstream.Kernel.quiesce(_GRACE_MS)
+    for query in begun:  # a stream whose process ends under it says so with a stack trace
+        with contextlib.suppress(Py4JError):  # one that does not end in time: the archive is made all the same
+            java.org.apache.spark.sql.pgstream.Kernel.stop(query, _GRACE_MS)
 
 
 def _clients(java: Any) -> None:
@@ -137,18 +141,18 @@ def main() -> None:
 def make(archive: Archive, settings: Settings) -> None:
     """Run the trial in a JVM that archives its classes at its end."""
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=TRIAL, dir=archive.path.parent) as folder:
-        aside, record = archive.record()
+    with aside.folder(archive.path.parent, ".trial-") as folder:
+        new, record = archive.record()
         small = msgspec.structs.replace(
             settings, fast_start=True, memory_mb=min(settings.memory_mb, _MEMORY_MB), log_level="error",
             master="local[1]", spark={},
         )  # fmt: skip
-        process = jvm.launch(small, Path(folder), record)
-        run(small, Path(folder))
+        process = jvm.launch(small, folder, record)
+        run(small, folder)
         assert process.stdin is not None
         process.stdin.close()  # which ends it
         process.wait(_ENDS_WITHIN_S)
-        archive.take(aside)
+        archive.take(new)
     log.info("class archive made", file=archive.path.name, seconds=round(time.monotonic() - begin, 1))
 
 

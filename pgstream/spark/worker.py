@@ -11,6 +11,7 @@ the JVM for events.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import platform
@@ -23,7 +24,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyspark
 import structlog
@@ -31,6 +32,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pgstream import traces
 from pgstream.embedded.archive import Archive
 from pgstream.engine.channel import (
     Alive,
@@ -70,6 +72,7 @@ _POLL_MS = 500
 _JOBS = 8
 _SETTLED_S = 60
 KILLED = 128 + signal.SIGKILL
+Asked = TypeVar("Asked", Analyze, Compile, Start)
 # Less than the server waits for us (its setting ``shutdown_grace_s``, 5 s).
 SHUTDOWN_GRACE_MS = 3000
 
@@ -87,6 +90,7 @@ class Worker:
         self.jobs = ThreadPoolExecutor(_JOBS, thread_name_prefix="job")
         self.last: dict[str, Future[None]] = {}
         self.dying = False
+        self.litter = False
         self.archive: Archive
         self.spark: SparkSession
 
@@ -97,6 +101,8 @@ class Worker:
         self.process = jvm.launch(self.settings, self.folder, self.archive.flags())
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
         self.spark = open_session(self.settings, self.folder)
+        gc.collect()
+        gc.freeze()  # what is here now stays: `_sweep` need not look at it
         self.kernel: Any = self.spark._jvm.org.apache.spark.sql.pgstream.Kernel
         if not self.settings.in_one_jvm and self.settings.checkpoints:
             self.interactive = self._shared()
@@ -128,11 +134,11 @@ class Worker:
         """Run a request on a job thread, after those of the same query before it."""
         match request:
             case Analyze():
-                self.jobs.submit(self._edge, lambda: self.analyze(request))
+                self.jobs.submit(self._edge, lambda: self.traced("analyze", self.analyze, request))
             case Compile():
-                self.jobs.submit(self._edge, lambda: self.compile(request))
+                self.jobs.submit(self._edge, lambda: self.traced("compile", self.compile, request))
             case Start():
-                self.after(request.query, lambda: self.start(request))
+                self.after(request.query, lambda: self.traced("start stream", self.start, request))
             case Stop():
                 self.after(request.query, lambda: self.stop(request))
             case More():
@@ -160,14 +166,25 @@ class Worker:
 
     # Requests
 
+    def traced(self, name: str, job: Callable[[Asked], None], request: Asked) -> None:
+        """Run a job as a part of the trace that asks for it."""
+        said = {traces.QUERY_ID: request.query} if isinstance(request, Start) else {}
+        with traces.joined(name, said, request.trace):
+            job(request)
+
+    def failed(self, id: int, fault: Fault) -> None:
+        traces.fail(fault.sqlstate)
+        self.channel.send(Failed(id, fault))
+
     def analyze(self, request: Analyze) -> None:
         try:
             plan = load(request.plan)
-            session = fresh(self.spark)
-            compiled = Compiler(session, Sources(session, None, {}).read).compile(plan)
-            self.channel.send(Analyzed(request.id, columns(compiled.step)))
+            with fresh(self.spark) as session:
+                analyzed = columns(Compiler(session, Sources(session, None, {}).read).compile(plan).step)
+            self.channel.send(Analyzed(request.id, analyzed))
         except Exception as e:
-            self.channel.send(Failed(request.id, self._fault(e)))
+            self.failed(request.id, self._fault(e))
+        self.litter = True
 
     def compile(self, request: Compile) -> None:
         try:
@@ -177,9 +194,9 @@ class Worker:
             self.channel.send(Compiled(request.id, text.compiled(json.dumps(asked))))
         except Py4JJavaError as e:
             why = UnusableSchema(why=str(e.java_exception.getMessage()))
-            self.channel.send(Failed(request.id, faults.fault("user", why)))
+            self.failed(request.id, faults.fault("user", why))
         except Exception as e:
-            self.channel.send(Failed(request.id, self._fault(e)))
+            self.failed(request.id, self._fault(e))
 
     def start(self, request: Start) -> None:
         old = self.queries.get(request.query)
@@ -193,10 +210,14 @@ class Worker:
                 self.channel.send(Running(request.query, request.attempt))
             log.info("stream started", query_id=request.query, attempt=request.attempt)
         except Exception as e:
-            self.queries.pop(request.query, None)
+            failed = self.queries.pop(request.query, None)
+            if failed is not None:
+                self._edge(failed.clean)
             fault = self._fault(e)
+            traces.fail(fault.sqlstate)
             log.warning("query not started", query_id=request.query, error=fault.message)
             self.channel.send(Ended(request.query, request.attempt, fault))
+            self.litter = True
 
     def stop(self, request: Stop) -> None:
         query = self.queries.get(request.query)
@@ -205,6 +226,7 @@ class Worker:
             return
         query.forget = request.forget
         with query.lock:
+            query.stopped = True  # else one that ends by itself at this moment might begin again
             waits, query.waits = query.waits, False
         if waits:
             self.over(query, None)
@@ -236,6 +258,13 @@ class Worker:
                 self.die()
             for event in told:
                 self._edge(lambda event=event: self._one(event))  # type: ignore[misc]
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """A query's session has Java objects, and stands in cycles of Python: Java's go when those are collected."""
+        if self.litter:
+            self.litter = False
+            gc.collect()
 
     def _one(self, event: Mapping[str, Any]) -> None:
         query = self.queries.get(event["query"])
@@ -249,7 +278,9 @@ class Worker:
                 self.channel.send(Rows(event["query"], event["rows"]))
             case "progress":
                 log.debug("batch", query_id=event["query"], batch=event["batch"], **event["durations"])
-                self.channel.send(events.progress(event, query.readings()))
+                told = events.progress(event, query.readings())
+                self.channel.send(told)
+                events.trace(told, query.start.origin)
             case "idle":
                 self.channel.send(Idle(event["query"], event["began"]))
             case "ended":
@@ -260,9 +291,13 @@ class Worker:
         with query.lock:
             if query.start.attempt != event["attempt"]:
                 return
-            if chain and query.again(chain):
-                return
-        fault = query.fault(chain) if chain else None
+            try:
+                if chain and not query.stopped and query.again(chain):
+                    self.litter = True
+                    return
+                fault = query.fault(chain) if chain else None
+            except Exception as e:  # its end is told whatever became of its reason
+                fault = self._fault(e)
         if fault is not None and fault.sqlstate == "XX000":
             log.error("unexpected failure", query_id=query.start.query, stack=event.get("trace"))
         self.over(query, fault, whole=event["whole"])
@@ -277,11 +312,13 @@ class Worker:
                     later = threading.Timer(pause, lambda: self.after(id, lambda: self.resume(query)))
                     later.daemon = True
                     later.start()
+                    self.litter = True
                     return
         if self.queries.get(id) is query:
             del self.queries[id]
-        query.clean()
+        self._edge(query.clean)
         self.channel.send(Ended(id, query.start.attempt, fault, whole))
+        self.litter = True
 
     def resume(self, query: RunningQuery) -> None:
         """Run an interactive query again after its pause, unless its client is gone."""
@@ -302,6 +339,7 @@ class Worker:
         with contextlib.suppress(Py4JError):
             if not self.kernel.quiesce(SHUTDOWN_GRACE_MS):
                 log.info("ending in the middle of a batch")
+        traces.close()
         self.die()
 
     def _guard(self) -> None:

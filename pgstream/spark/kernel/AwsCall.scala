@@ -2,11 +2,12 @@ package org.apache.spark.sql.pgstream
 
 import java.net.URI
 import java.net.http.{HttpClient, HttpRequest, HttpResponse}
+import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.security.MessageDigest
 import java.time.{Duration, Instant, ZoneOffset}
 import java.time.format.DateTimeFormatter
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{CompletableFuture, ConcurrentHashMap, Flow}
 import javax.crypto.Mac
 import javax.crypto.spec.SecretKeySpec
 
@@ -67,6 +68,28 @@ class AwsCall(place: AwsPlace) {
 
   /** The answer's bytes. AwsException. */
   def bytes(action: String, body: Array[Byte], timeoutMs: Long = 10000): Array[Byte] = {
+    val answer = send(request(action, body, timeoutMs).build())
+    if (answer.statusCode == 200) answer.body else throw refused(answer.statusCode, answer.body)
+  }
+
+  /**
+   * An answer that goes on for minutes: `into` gets its bytes as it asks for them. Done when it is over; AwsException.
+   * `by` has it alone: answers of one connection share its window, and a slow reader would stop the others.
+   */
+  def pushed(by: HttpClient, action: String, body: JsonNode, into: Flow.Subscriber[java.util.List[ByteBuffer]]): CompletableFuture[Unit] = {
+    val ask = request(action, Json.mapper.writeValueAsBytes(body), 10000)
+    // What is no AWS, and speaks without TLS, need not know how to change to HTTP/2.
+    ask.version(if (uri.getScheme == "https") HttpClient.Version.HTTP_2 else HttpClient.Version.HTTP_1_1)
+    def read(told: HttpResponse.ResponseInfo): HttpResponse.BodySubscriber[Array[Byte]] =
+      if (told.statusCode == 200) HttpResponse.BodySubscribers.fromSubscriber(into, (_: Flow.Subscriber[java.util.List[ByteBuffer]]) => Array.emptyByteArray)
+      else HttpResponse.BodySubscribers.ofByteArray()
+    by.sendAsync(ask.build(), read(_)).handle { (answer, e) =>
+      if (e != null) throw unreachable(Option(e.getCause).getOrElse(e))
+      if (answer.statusCode != 200) throw refused(answer.statusCode, answer.body)
+    }
+  }
+
+  private def request(action: String, body: Array[Byte], timeoutMs: Long): HttpRequest.Builder = {
     val keys = place.keys
     val now = Stamp.format(Instant.now())
     val signed = Seq("content-type" -> Type, "host" -> host, "x-amz-date" -> now) ++
@@ -74,26 +97,23 @@ class AwsCall(place: AwsPlace) {
     val request = HttpRequest.newBuilder(uri).timeout(Duration.ofMillis(timeoutMs)).POST(HttpRequest.BodyPublishers.ofByteArray(body))
     signed.filter(_._1 != "host").foreach { case (n, v) => request.header(n, v) }
     request.header("authorization", authorization(keys, now, signed, body))
-    val answer = send(request.build())
-    if (answer.statusCode == 200) answer.body else throw refused(answer)
   }
 
   def apply(action: String, body: JsonNode): JsonNode = Json.mapper.readTree(bytes(action, Json.mapper.writeValueAsBytes(body)))
 
   private def send(request: HttpRequest): HttpResponse[Array[Byte]] =
     try client.send(request, HttpResponse.BodyHandlers.ofByteArray())
-    catch {
-      case e: java.io.IOException =>
-        val why = Option(e.getMessage).getOrElse(e.getClass.getSimpleName)
-        throw new AwsException("Unreachable", 0, s"${place.endpoint}: $why")
-    }
+    catch { case e: java.io.IOException => throw unreachable(e) }
 
-  private def refused(answer: HttpResponse[Array[Byte]]): AwsException = {
-    val told = try Json.mapper.readTree(answer.body) catch { case _: java.io.IOException => Json.obj }
+  private def unreachable(e: Throwable): AwsException =
+    new AwsException("Unreachable", 0, s"${place.endpoint}: ${Option(e.getMessage).getOrElse(e.getClass.getSimpleName)}")
+
+  private def refused(status: Int, body: Array[Byte]): AwsException = {
+    val told = try Json.mapper.readTree(body) catch { case _: java.io.IOException => Json.obj }
     def text(names: String*): Option[String] =
       names.flatMap(n => Option(told).flatMap(t => Option(t.get(n)))).headOption.map(_.asText)
-    val code = text("__type", "code").map(_.split('#').last).getOrElse(s"HTTP ${answer.statusCode}")
-    new AwsException(code, answer.statusCode, text("message", "Message").getOrElse(s"it answered with status ${answer.statusCode}"))
+    val code = text("__type", "code").map(_.split('#').last).getOrElse(s"HTTP $status")
+    new AwsException(code, status, text("message", "Message").getOrElse(s"it answered with status $status"))
   }
 
   private def authorization(keys: AwsKeys, now: String, headers: Seq[(String, String)], body: Array[Byte]): String = {
@@ -111,6 +131,18 @@ object AwsCall {
   private val Type = "application/x-amz-json-1.1"
   private val Stamp = DateTimeFormatter.ofPattern("yyyyMMdd'T'HHmmss'Z'").withZone(ZoneOffset.UTC)
   private lazy val client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofSeconds(3)).build()
+
+  private lazy val pushing = java.util.concurrent.Executors.newCachedThreadPool((r: Runnable) => {
+    val t = new Thread(r, "aws-pushed")
+    t.setDaemon(true)
+    t
+  })
+
+  /** For one answer at a time that goes on for minutes. What is not asked for yet waits in at most a megabyte here. */
+  def alone(): HttpClient = {
+    System.getProperties.putIfAbsent("jdk.httpclient.windowsize", (1 << 20).toString)
+    HttpClient.newBuilder().executor(pushing).connectTimeout(Duration.ofSeconds(3)).build()
+  }
 
   private def sha256(b: Array[Byte]): Array[Byte] = MessageDigest.getInstance("SHA-256").digest(b)
   private def hex(b: Array[Byte]): String = java.util.HexFormat.of().formatHex(b)

@@ -32,6 +32,27 @@ object Events {
     o
   }
 
+  /** Of a batch under way in real-time mode; `latest` and `read`: by partition the end at `now` and the next offset. */
+  def realTime(run: Run, sink: RealTimeSink, topic: String, latest: Map[Int, Long], read: Map[Int, Long], now: java.time.Instant,
+      rows: Long, perSecond: Double, ms: Long): ObjectNode = {
+    def offsets(at: Map[Int, Long]): String = {
+      val o = Json.obj
+      val partitions = o.putObject(topic)
+      at.foreach { case (p, n) => partitions.put(p.toString, n) }
+      Json.text(o)
+    }
+    val o = Json.obj
+    o.put("type", "progress").put("query", run.query).put("batch", sink.batch)
+    o.put("rows_in", rows - run.rowsIn).put("rows_out", sink.sent.sum - sink.totalOut)
+    o.put("rows_per_s", finite(perSecond)).put("batch_ms", ms).put("began", now.toString)
+    o.putObject("totals").put("batches", run.batches).put("batch_ms", run.batchMs).put("rows_in", rows).put("rows_out", sink.sent.sum)
+    o.put("state_rows", 0).put("state_bytes", 0).put("late_rows", 0).put("bad_records", run.bad.value.longValue)
+    o.putObject("durations")
+    o.putArray("sources").addObject().put("description", s"KafkaV2[Subscribe[$topic]]").put("end", offsets(read))
+      .put("latest", offsets(latest)).put("rows_in", rows - run.rowsIn).putObject("figures")
+    o
+  }
+
   def ended(run: Run, failure: Option[Throwable]): ObjectNode = {
     val o = Json.obj
     o.put("type", "ended").put("query", run.query).put("attempt", run.attempt).put("asked", run.sink.stopping || run.finished)

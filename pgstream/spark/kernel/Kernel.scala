@@ -1,14 +1,21 @@
 package org.apache.spark.sql.pgstream
 
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.hadoop.conf.Configuration
+
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.analysis.{UnresolvedAttribute, UnsupportedOperationChecker}
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, Literal, PreciseTimestampConversion}
 import org.apache.spark.sql.catalyst.plans.logical.{Filter, Project}
+import org.apache.spark.sql.catalyst.streaming.InternalOutputModes
 import org.apache.spark.sql.classic.{Dataset => ClassicDataset, SparkSession => ClassicSession}
-import org.apache.spark.sql.streaming.Trigger
+import org.apache.spark.sql.connector.catalog.Table
+import org.apache.spark.sql.execution.streaming.RealTimeTrigger
+import org.apache.spark.sql.streaming.{StreamingQuery, Trigger}
 import org.apache.spark.sql.types.{LongType, TimestampType}
-import org.apache.spark.util.LongAccumulator
+import org.apache.spark.util.{Clock, LongAccumulator, SystemClock}
 
 import Json.Node
 
@@ -30,9 +37,13 @@ object Kernel {
 
   /** A session for what this thread does: else Spark takes its defaults here and there, which know no type TIME. */
   def activate(spark: SparkSession): Unit = ClassicSession.setActiveSession(spark.asInstanceOf[ClassicSession])
+  def deactivate(): Unit = ClassicSession.clearActiveSession()
 
   /** The records of a source that a query reads in several places. */
   def readOnce(df: DataFrame): DataFrame = ReadOnce(df)
+
+  /** The topic of a query that runs in real-time mode. */
+  def realTime(df: DataFrame, query: String): DataFrame = RealTime(df, query)
 
   /** The rows of a source, its event time told to Spark. */
   def eventTime(df: DataFrame, lateness: String): DataFrame = EventTime(df, lateness)
@@ -56,8 +67,27 @@ object Kernel {
   def check(df: DataFrame, mode: String): Unit =
     UnsupportedOperationChecker.checkForStreaming(
       df.asInstanceOf[ClassicDataset[_]].queryExecution.analyzed,
-      org.apache.spark.sql.catalyst.streaming.InternalOutputModes(mode)
+      InternalOutputModes(mode)
     )
+
+  /** Once for a worker: its queries take turns, and what each batch sends to its tasks is lean. */
+  def settle(session: SparkSession): Unit = {
+    Turns.take(session.sparkContext)
+    Admission.take(session.sparkContext)
+    forgetOrigins(session.sparkContext.hadoopConfiguration)
+  }
+
+  /**
+   * Hadoop's configuration goes with each operator with state in each batch, and packs, of every one of its thousand settings
+   * apart, in which file it was found: a seventh of what planning a small batch costs. It reads them again now and then.
+   */
+  private def forgetOrigins(settings: Configuration): Unit = {
+    val origins = classOf[Configuration].getDeclaredField("updatingResource")
+    origins.setAccessible(true)
+    origins.set(settings, new ConcurrentHashMap[String, Array[String]] {
+      override def put(setting: String, found: Array[String]): Array[String] = null
+    })
+  }
 
   /** Start a stream into the sink that `sink` describes; returns when it has been started, not when it has read. */
   def start(df: DataFrame, bad: LongAccumulator, late: LongAccumulator, sink: String): Unit = {
@@ -66,22 +96,45 @@ object Kernel {
     val made = c.str("type") match {
       case "result" => new ResultSink(sink)
       case "outputs" => new OutputsSink(sink, taskSink)
+      case "real time" => new RealTimeSink(sink)
       case _ => taskSink(sink)
     }
     made.checkpoint = c.str("checkpoint")
+    c.opt("ceiling_ms").foreach(ms => made.watermarks = new Watermarks(ms.toLong))
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
     val run = new Run(query, c.get("attempt").asInt, made, bad, late)
     Sinks.register(query, made)
     Watch.add(run)
     try
       run.synchronized {
-        df.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", query)
-        run.stream = df.writeStream.format(classOf[SinkProvider].getName).option("sink", query)
-          .queryName(s"$query:${c.str("attempt")}").outputMode(c.str("output_mode"))
-          .option("checkpointLocation", c.str("checkpoint"))
-          .trigger(Trigger.ProcessingTime(c.get("trigger_ms").asLong)).start()
+        val d = df.asInstanceOf[ClassicDataset[_]]
+        d.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", s"lane ${run.lane}")
+        // As `writeStream` does it, but for the clock.
+        def begin(table: Table, mode: String, trigger: Trigger, clock: Clock): StreamingQuery = d.sparkSession.streams.startQuery(
+          Some(s"$query:${c.str("attempt")}"), Some(c.str("checkpoint")), d, Map("checkpointLocation" -> c.str("checkpoint")), table,
+          InternalOutputModes(mode), trigger = trigger, triggerClock = clock
+        )
+        run.stream = made match {
+          case r: RealTimeSink =>
+            r.take(r.partitions())
+            // Spark would take Sinks of its own only; what the plan may hold is the planner's to say (`planner/real_time.py`).
+            d.sparkSession.conf.set("spark.sql.streaming.realTimeMode.allowlistCheck", "false")
+            begin(new RealTimeTopic(query), "update", RealTimeTrigger(c.get("batch_ms").asLong), new SystemClock)
+          case _ =>
+            val every = c.get("trigger_ms").asLong
+            begin(made, c.str("output_mode"), Trigger.ProcessingTime(every), new ArrivalClock(run, d.queryExecution.analyzed, every))
+        }
       }
-    catch { case e: Throwable => Watch.drop(query); throw e }
+    catch {
+      case e: Throwable =>
+        Watch.drop(query)
+        Watch.leave(df.sparkSession.sparkContext, df.sparkSession.streams.listListeners().toSeq)
+        throw e
+    }
+    made match {
+      case r: RealTimeSink => Watch.daemon(s"figures of $query")(r.tell(run))
+      case _ => ()
+    }
     // A stream that failed at once ended before `stream` was known.
     if (!run.stream.isActive) Watch.onTerminated(run.stream.runId)
   }

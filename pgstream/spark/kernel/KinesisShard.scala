@@ -6,10 +6,15 @@ import java.util.concurrent.atomic.AtomicLong
 import scala.collection.mutable.ArrayDeque
 
 /** What the shards of one source have fetched and not given away, in bytes; and how they are paced. */
-class Fetching(val threads: ScheduledThreadPoolExecutor, val pollMs: Long) {
+class Fetching(threads: ScheduledThreadPoolExecutor, val pollMs: Long) {
   val held = new AtomicLong
   @volatile var failure: Throwable = _
   def full: Boolean = held.get > Fetching.MostBytes
+
+  def later(ms: Long)(work: => Unit): Unit =
+    if (!threads.isShutdown)
+      try threads.schedule((() => work): Runnable, math.max(0L, ms), TimeUnit.MILLISECONDS)
+      catch { case _: java.util.concurrent.RejectedExecutionException => () }
 }
 
 object Fetching {
@@ -26,6 +31,12 @@ final private class Chunk(val first: Long, val records: Array[ShardRecord]) {
   def end: Long = first + records.length
 }
 
+/** How the records of a shard come. */
+trait ShardFeed {
+  def start(): Unit
+  def stop(): Unit = ()
+}
+
 /**
  * A shard that is read ahead of the batches, in the driver: the end of a batch must be known when it is planned, and each
  * shard allows few calls. Tasks of the same process take the records from here; others read the range again.
@@ -35,19 +46,21 @@ class ShardReader(stream: KinesisStream, val id: String, at: ShardOffset, fetchi
   private var fetched = at.count
   private var last = at.last
   private var ended = at.done
-  private var iterator: String = _
   private var failures = 0
   private var since = 0L
   private var reached = 0L
-  @volatile private var closed = false
-
-  def start(): Unit = if (!ended) later(0)
-
+  private var feed: ShardFeed = if (stream.consumer.isEmpty) new ShardPolling(stream, this, fetching) else new ShardSubscription(stream, this, fetching)
   /** It has been split or merged. AWS ends such a shard itself after its last record; others that speak its API do not. */
-  def close(): Unit = closed = true
+  @volatile var closed = false
+
+  def start(): Unit = if (!ended) feed.start()
+  def stop(): Unit = synchronized(feed).stop()
 
   /** How many records were fetched since `from`. */
   def count: Long = synchronized(fetched)
+
+  /** Where what has not come yet begins. */
+  def begin: String = synchronized(ShardOffset(0, at.from, 0, last, done = false).begin)
 
   /** The place after at most `most` records from `place` on. */
   def after(place: ShardOffset, most: Long): ShardOffset = synchronized {
@@ -83,53 +96,73 @@ class ShardReader(stream: KinesisStream, val id: String, at: ShardOffset, fetchi
     c.records((number - c.first).toInt)
   }
 
-  private def later(ms: Long): Unit =
-    if (!fetching.threads.isShutdown)
-      try fetching.threads.schedule((() => run()): Runnable, math.max(0L, ms), TimeUnit.MILLISECONDS)
-      catch { case _: java.util.concurrent.RejectedExecutionException => () }
-
-  private def run(): Unit =
-    try {
-      if (fetching.full) later(20)
-      else {
-        val begun = System.currentTimeMillis()
-        val was = closed
-        val fetched = fetch()
-        val page = if (was && fetched.records.isEmpty && fetched.behindMs == 0) new ShardPage(fetched.records, null, 0) else fetched
-        failures = 0
-        append(page)
-        if (page.behindMs == 0) reached = begun
-        else page.records.lastOption.foreach(r => reached = r.micros / 1000)
-        if (page.next != null)
-          later((if (page.records.isEmpty) fetching.pollMs else Fetching.PaceMs) - (System.currentTimeMillis() - begun))
-      }
-    } catch {
-      case e: AwsException if e.code == "ExpiredIteratorException" => iterator = null; later(0)
-      case e: AwsException if e.passing => again(e)
-      case e: Throwable => fetching.failure = e
-    }
-
-  /** What is throttled goes on for ever; what is away ends the query, which is tried again by others. */
-  private def again(e: AwsException): Unit = {
-    failures += 1
-    if (failures == 1) since = System.currentTimeMillis()
-    if (!e.throttled && System.currentTimeMillis() - since > KinesisStream.PatienceMs) fetching.failure = e
-    else later(AwsCall.pauseMs(failures))
-  }
-
-  private def fetch(): ShardPage = {
-    if (iterator == null) iterator = stream.iterator(id, ShardOffset(0, at.from, 0, last, done = false).begin)
-    stream.page(iterator, KinesisStream.PageRecords)
-  }
-
-  private def append(page: ShardPage): Unit = synchronized {
+  /** Records have come, or none; if none are missing, `asof` is a moment up to which none are. */
+  def came(page: ShardPage, asof: Long): Unit = synchronized {
     if (page.records.nonEmpty) {
       chunks += new Chunk(fetched, page.records)
       fetching.held.addAndGet(Fetching.bytes(page.records))
       fetched += page.records.length
       last = page.records.last.sequence
     }
-    iterator = page.next
+    failures = 0
+    if (page.behindMs == 0) reached = asof
+    else page.records.lastOption.foreach(r => reached = r.micros / 1000)
     ended = page.next == null
+  }
+
+  /** What is left of a shard that may have no more is asked for: what is sent does not say when it was found. */
+  def poll(): Unit = {
+    val polling = new ShardPolling(stream, this, fetching)
+    synchronized { feed = polling }
+    polling.start()
+  }
+
+  /**
+   * How long to wait, in milliseconds, before the next try. None: the query ends. What is throttled goes on for ever; what
+   * is away ends the query, which is tried again by others.
+   */
+  def failed(e: Throwable): Option[Long] = synchronized(e match {
+    case e: AwsException if e.passing =>
+      failures += 1
+      if (failures == 1) since = System.currentTimeMillis()
+      if (e.throttled || System.currentTimeMillis() - since <= KinesisStream.PatienceMs) Some(AwsCall.pauseMs(failures))
+      else ends(e)
+    case e => ends(e)
+  })
+
+  private def ends(e: Throwable): Option[Long] = {
+    fetching.failure = e
+    None
+  }
+}
+
+/** A shard that is asked again and again, within what it allows. */
+private class ShardPolling(stream: KinesisStream, shard: ShardReader, fetching: Fetching) extends ShardFeed {
+  private var iterator: String = _
+
+  def start(): Unit = later(0)
+  private def later(ms: Long): Unit = fetching.later(ms)(run())
+
+  private def run(): Unit =
+    try {
+      if (fetching.full) later(20)
+      else {
+        val begun = System.currentTimeMillis()
+        val was = shard.closed
+        val fetched = fetch()
+        val page = if (was && fetched.records.isEmpty && fetched.behindMs == 0) new ShardPage(fetched.records, null, 0) else fetched
+        iterator = page.next
+        shard.came(page, begun)
+        if (page.next != null)
+          later((if (page.records.isEmpty) fetching.pollMs else Fetching.PaceMs) - (System.currentTimeMillis() - begun))
+      }
+    } catch {
+      case e: AwsException if e.code == "ExpiredIteratorException" => iterator = null; later(0)
+      case e: Throwable => shard.failed(e).foreach(later)
+    }
+
+  private def fetch(): ShardPage = {
+    if (iterator == null) iterator = stream.iterator(shard.id, shard.begin)
+    stream.page(iterator, KinesisStream.PageRecords)
   }
 }

@@ -98,6 +98,7 @@ class KinesisSource(context: SQLContext, stream: KinesisStream, begin: String, m
 
   override def stop(): Unit = {
     threads.shutdownNow()
+    readers.values.forEach(_.stop())
     KinesisSource.sources.remove(id)
   }
 
@@ -119,7 +120,7 @@ class KinesisSource(context: SQLContext, stream: KinesisStream, begin: String, m
 
   /** Which of the shards that are read were split or merged. That a service is away the readers themselves say. */
   private def look(): Unit =
-    try stream.shards().filter(_.closed).foreach(s => Option(readers.get(s.id)).foreach(_.close()))
+    try stream.shards().filter(_.closed).foreach(s => Option(readers.get(s.id)).foreach(_.closed = true))
     catch { case _: java.io.IOException => () }
 
   /** With the shards that may be read now. Shards come from others: there are new ones only where some have ended. */

@@ -6,11 +6,9 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.TaskContext
 import org.apache.spark.rdd.RDD
-import org.apache.spark.sql.{DataFrame, SQLContext}
+import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.streaming.Sink
-import org.apache.spark.sql.sources.StreamSinkProvider
-import org.apache.spark.sql.streaming.OutputMode
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -25,7 +23,11 @@ abstract class BatchSink extends Sink {
   @volatile var stopping: Boolean = false
   /** A batch came after the query was asked to stop: it waits for the end, and nothing of it is written. */
   @volatile var parked: Boolean = false
-  val idle = new IdleSources
+  /** Batches that have begun. */
+  @volatile var begun = 0L
+  @volatile var watermarks = new Watermarks(Long.MaxValue)
+  /** In which Spark runs the batches: a copy of the query's own. */
+  @volatile private[pgstream] var session: SparkSession = _
   /** Looked at before the first batch. */
   private[pgstream] var checkpoint = ""
   private var seen = false
@@ -43,17 +45,19 @@ abstract class BatchSink extends Sink {
   protected def lasting: Boolean = true
 
   override def addBatch(batch: Long, data: DataFrame): Unit = {
+    begun += 1
     while (stopping && lasting) { parked = true; Thread.sleep(1000) } // until `stop` interrupts it
     if (lasting) Sinks.running(run(batch, data)) else run(batch, data)
   }
 
   private def run(batch: Long, data: DataFrame): Unit = {
     val execution = data.asInstanceOf[org.apache.spark.sql.classic.Dataset[_]].queryExecution
+    session = execution.sparkSession
     if (!seen && checkpoint.nonEmpty) { SharedFolder.check(execution.sparkSession.sparkContext, checkpoint); seen = true }
     Passed.tell(execution)
     try write(batch, execution.toRdd, data.schema)
     finally ReadOnce.release(execution)
-    idle.batch(execution.executedPlan)
+    watermarks.batch(execution.executedPlan)
     failAfter.foreach(throw _)
   }
 
@@ -110,8 +114,12 @@ object Sinks {
   def quiesce(ms: Long): Boolean = synchronized {
     closing = true
     val end = System.currentTimeMillis() + ms
-    while (under > 0 && System.currentTimeMillis() < end) wait(math.max(1L, end - System.currentTimeMillis()))
-    under == 0
+    // Those in real-time mode are in the midst of a batch at any time.
+    val long = every.collect { case r: RealTimeSink => r }.toSeq
+    long.foreach(_.stopping = true)
+    def busy = under > 0 || !long.forall(_.parked)
+    while (busy && System.currentTimeMillis() < end) wait(math.max(1L, math.min(20L, end - System.currentTimeMillis())))
+    !busy
   }
 
   def register(id: String, sink: BatchSink): Unit = sinks.put(id, sink)
@@ -121,12 +129,6 @@ object Sinks {
     Option(sinks.remove(id)).foreach(_.close())
     KafkaWriter.closeAll(id) // a topic's, and those of bad records
   }
-}
-
-/** What `writeStream.format(…)` names; option `sink` is the id under which the sink was registered. */
-class SinkProvider extends StreamSinkProvider {
-  override def createSink(s: SQLContext, options: Map[String, String], by: Seq[String], mode: OutputMode): Sink =
-    Sinks.get(options("sink")).getOrElse(throw new IllegalStateException("the sink is not registered"))
 }
 
 /** Another start of the same query has taken over; this one must not write any more. */

@@ -104,14 +104,18 @@ class ViewSink(config: String) extends TaskSink {
     KillPoints.at("view after commit")
   }
 
-  /** How far each source was read at the end of a batch: `[{"store": …, "at": {topic: {partition: next offset}}}, …]`. */
+  /**
+   * How far each source was read at the end of a batch, and the watermark (milliseconds) in it:
+   * `[{"store": …, "watermark": …, "at": {topic: {partition: next offset}}}, …]`.
+   */
   private def consumed(batch: Long): Option[String] =
     Watch.find(query).filter(_ => stores.nonEmpty).map(run => run.synchronized(run.stream)).collect {
       case w: StreamingQueryWrapper => w.streamingQuery
     }.flatMap(_.offsetLog.get(batch)).map { read =>
       val list = Json.array
+      val watermark = read.metadata.fold(0L)(_.batchWatermarkMs)
       read.offsets.zip(stores).foreach { case (offset, store) =>
-        offset.foreach(o => list.addObject().put("store", store).set[JsonNode]("at", Json.read(o.json())))
+        offset.foreach(o => list.addObject().put("store", store).put("watermark", watermark).set[JsonNode]("at", Json.read(o.json())))
       }
       Json.text(list)
     }

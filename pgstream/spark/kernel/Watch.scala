@@ -1,9 +1,12 @@
 package org.apache.spark.sql.pgstream
 
-import java.util.concurrent.{ConcurrentHashMap, LinkedBlockingQueue, TimeUnit}
+import java.util.concurrent.{ConcurrentHashMap, CountDownLatch, LinkedBlockingQueue, TimeUnit}
 
 import scala.jdk.CollectionConverters._
+import scala.util.Try
 
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.execution.streaming.runtime.StreamingQueryListenerBus
 import org.apache.spark.sql.streaming.{StreamingQuery, StreamingQueryListener, StreamingQueryProgress}
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 import org.apache.spark.util.LongAccumulator
@@ -13,12 +16,19 @@ class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: Lon
   @volatile var stream: StreamingQuery = _
   @volatile var progress: StreamingQueryProgress = _
   @volatile var finished = false
+  /** Of Spark's scheduler: a pool that no other run has now. */
+  var lane = 0
   /** It was stopped between two batches: what it told last is all that it has written. */
   @volatile var whole = false
   @volatile var alive = false
   @volatile var lateRows = 0L
   /** Of all batches of this run. */
   @volatile var batches, rowsIn, batchMs = 0L
+  /** While it waits for records; how often it has. */
+  @volatile var waiting: CountDownLatch = _
+  /** Its event time has moved since it waited last. */
+  @volatile var moved = false
+  @volatile var waits = 0L
   val toldLock = new Object
   var toldBatch = -1L
   var toldAt = 0L
@@ -33,8 +43,20 @@ class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: Lon
 object Watch {
   private val runs = new ConcurrentHashMap[String, Run]
   private val outbox = new LinkedBlockingQueue[String]
+  private val lanes = new Object
 
-  def add(run: Run): Unit = runs.put(run.query, run)
+  /** Spark never forgets a scheduler's pool: a run takes one that an ended run has had, if there is one. */
+  def add(run: Run): Unit = lanes.synchronized {
+    val taken = active.collect { case r if r.query != run.query => r.lane }.toSet
+    run.lane = Iterator.from(0).find(!taken(_)).get
+    runs.put(run.query, run)
+  }
+
+  /** Spark never forgets a session's bus of events either, and hands it those of all sessions. */
+  def leave(sc: SparkContext, listeners: Seq[StreamingQueryListener]): Unit =
+    sc.listenerBus.findListenersByClass[StreamingQueryListenerBus]()
+      .filter(bus => listeners.exists(l => bus.listeners.contains(l))).foreach(sc.listenerBus.removeListener)
+
   def find(query: String): Option[Run] = Option(runs.get(query))
   def active: Seq[Run] = runs.values.asScala.toSeq
 
@@ -47,11 +69,15 @@ object Watch {
       if (!run.finished) {
         run.finished = true
         // `Kernel.start` holds the run until it knows the stream.
-        val t = new Thread(() => run.synchronized(run.stream).stop(), s"finish $query")
-        t.setDaemon(true)
-        t.start()
+        daemon(s"finish $query")(run.synchronized(run.stream).stop())
       }
     }
+
+  private[pgstream] def daemon(name: String)(work: => Unit): Unit = {
+    val t = new Thread(() => work, name)
+    t.setDaemon(true)
+    t.start()
+  }
 
   def drop(query: String): Unit = Option(runs.remove(query)).foreach(_ => Sinks.remove(query))
 
@@ -73,6 +99,14 @@ object Watch {
       outbox.put(s"""{"type":"idle","query":"${run.query}","began":"$began"}""")
     }
 
+  /** A query in real-time mode: its tasks look for records. */
+  private[pgstream] def alive(query: String): Unit = find(query).foreach(beat)
+
+  /** The same: what its batch under way is like. */
+  private[pgstream] def figures(run: Run, told: com.fasterxml.jackson.databind.node.ObjectNode): Unit = run.toldLock.synchronized {
+    if (find(run.query).contains(run)) outbox.put(Json.text(told))
+  }
+
   /** The first trigger is over, with rows or without. */
   private def beat(run: Run): Unit =
     if (!run.alive) {
@@ -80,14 +114,27 @@ object Watch {
       outbox.put(s"""{"type":"alive","query":"${run.query}","attempt":${run.attempt}}""")
     }
 
-  private[pgstream] def onTerminated(runId: java.util.UUID): Unit = synchronized {
-    active.find(r => r.stream != null && r.stream.runId == runId).foreach { run =>
+  private[pgstream] def onTerminated(runId: java.util.UUID): Unit =
+    // Operators with state have asked the session of the batches for its manager of streams, which has a bus of its own.
+    // Not while `ended` is locked: the bus waits for its thread, which may wait for that.
+    ended(runId).foreach { run =>
+      for (session <- Option(run.sink.session))
+        Try(leave(session.sparkContext, session.streams.listListeners().toSeq)) // Spark may be ending
+      Remains.sweep(active.map(_.stream).filter(_ != null).map(_.runId).toSet)
+    }
+
+  /** Tells, once, that a run is over. */
+  private def ended(runId: java.util.UUID): Option[Run] = synchronized {
+    val found = active.find(r => r.stream != null && r.stream.runId == runId)
+    found.foreach { run =>
+      Admission.leave(run)
       tell(run)
       runs.remove(run.query, run)
       Sinks.remove(run.query)
       val failure = if (run.finished) None else run.stream.exception
       outbox.put(Json.text(Events.ended(run, failure)))
     }
+    found
   }
 
   private def tell(run: Run): Unit = run.toldLock.synchronized {
@@ -102,9 +149,13 @@ object Watch {
   /** Events as a JSON array; waits up to `ms` for the first. */
   def poll(ms: Long): String = {
     val now = System.currentTimeMillis()
+    Admission.look()
     active.foreach { r =>
       if (now - r.toldAt >= 1000) tell(r)
-      if (r.stream != null) r.sink.idle.check(r.stream)
+      if (r.stream != null && r.sink.watermarks.check(r.stream)) {
+        r.moved = true
+        if (r.waiting != null) r.waiting.countDown()
+      }
     }
     val first = outbox.poll(ms, TimeUnit.MILLISECONDS)
     if (first == null) "[]"
@@ -117,10 +168,12 @@ object Watch {
   }
 }
 
-/** Named by `spark.sql.streaming.streamingQueryListeners`: every session has it. */
+/** Named by `spark.sql.streaming.streamingQueryListeners`: every session has one, and runs one query. */
 class WatchListener extends StreamingQueryListener {
   override def onQueryStarted(e: QueryStartedEvent): Unit = ()
   override def onQueryProgress(e: QueryProgressEvent): Unit = if (e.progress.name != null) Watch.onProgress(e.progress)
   override def onQueryIdle(e: QueryIdleEvent): Unit = Watch.onIdle(e.runId, e.timestamp)
-  override def onQueryTerminated(e: QueryTerminatedEvent): Unit = Watch.onTerminated(e.runId)
+  override def onQueryTerminated(e: QueryTerminatedEvent): Unit =
+    try Watch.onTerminated(e.runId)
+    finally Watch.leave(SparkContext.getOrCreate(), Seq(this))
 }

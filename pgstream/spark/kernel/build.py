@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Sequence
@@ -21,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from pgstream.embedded import aside
 from pgstream.errors import EngineUnavailable
 
 log = structlog.get_logger(__name__)
@@ -55,35 +54,40 @@ def kernel_jar(
     target = cache / f"pgstream-kernel-{fingerprint(files, libraries, version)}.jar"
     if target.exists():
         with contextlib.suppress(OSError):  # a cache of another user's
-            os.utime(target)
+            _used(target).touch()
         return target
     cache.mkdir(parents=True, exist_ok=True)
     log.info("compiling operators", jar=target.name)
     report("its operators are being compiled, once for this version")
-    aside = Path(tempfile.mkdtemp(prefix=".kernel-", dir=cache))
-    try:
-        classes = aside / "classes"
+    with aside.folder(cache, ".kernel-") as work:
+        classes = work / "classes"
         classes.mkdir()
         _compile(java, [str(spark_jars / "*"), *map(str, libraries)], files, classes)
-        jar = aside / "kernel.jar"
+        jar = work / "kernel.jar"
         _pack(classes, jar)
         os.replace(jar, target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    _sweep(cache)
+    with contextlib.suppress(OSError):  # another process removes the same, or a jar is another user's
+        _sweep(cache)
     return target
 
 
+def _used(jar: Path) -> Path:
+    """A file as old as the jar's last use. The jar's own time stays: archives of its classes are bound to it."""
+    return jar.with_suffix(".used")
+
+
 def _sweep(cache: Path) -> None:
-    """Remove jars of other versions that have not been used for long, and what a killed process left half-made."""
+    """Remove jars of other versions that have not been used for long."""
     began = time.time()
-    used = sorted((p.stat().st_mtime, p) for p in cache.glob("pgstream-kernel-*.jar"))
-    for at, path in used[:-KEPT]:
+    found = sorted((_last_use(p), p) for p in cache.glob("pgstream-kernel-*.jar"))
+    for at, path in found[:-KEPT]:
         if began - at > KEPT_S:
             path.unlink(missing_ok=True)
-    for folder in cache.glob(".kernel-*"):
-        if began - folder.stat().st_mtime > KEPT_S:
-            shutil.rmtree(folder, ignore_errors=True)
+            _used(path).unlink(missing_ok=True)
+
+
+def _last_use(jar: Path) -> float:
+    return max(p.stat().st_mtime for p in (jar, _used(jar)) if p.exists())
 
 
 def _compile(java: str, class_path: Sequence[str], files: Sequence[Path], out: Path) -> None:

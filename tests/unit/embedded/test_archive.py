@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pgstream.embedded.archive import KEPT, TRIAL, Archive
+from pgstream.embedded.archive import KEPT, Archive
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def test_those_not_used_for_longest_go(jars: Path) -> None:
     assert newest.made
 
 
-def test_folders_that_killed_programs_left_go_after_a_day(jars: Path) -> None:
-    cache = made(jars).path.parent
-    for name, age in (("old", 90_000), ("new", 60)):
-        folder = cache / f"{TRIAL}{name}"
-        (folder / "blocks").mkdir(parents=True)
-        os.utime(folder, (time.time() - age,) * 2)
-    made(jars, "/new/bin/java")
-    assert [f.name for f in cache.glob(f"{TRIAL}*")] == [f"{TRIAL}new"]
+def test_what_killed_programs_left_half_made_goes_after_a_day(jars: Path) -> None:
+    first = archive(jars)
+    old, new = (first.record()[0] for _ in range(2))
+    for path, age in ((old, 90_000), (new, 60)):
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - age,) * 2)
+    made(jars)
+    assert not old.exists() and new.exists()

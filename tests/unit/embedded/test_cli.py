@@ -88,13 +88,14 @@ def test_check(tmp_path: Path) -> None:
     listen = "127.0.0.1:0"
     good = run("check", "--data-dir", str(tmp_path / "new"), "--listen", listen, "--cache-dir", str(tmp_path))
     lines = {line[8:24].strip(): line[:8].strip() for line in good.stdout.splitlines() if not line.startswith(" ")}
-    assert set(lines) == {"java", "jars", "postgres", "data directory", "listen", "tls"}
+    assert set(lines) == {"java", "jars", "postgres", "data directory", "listen", "tls", "traces"}
     assert set(lines.values()) == {"ok"} and good.returncode == 0, good.stdout
     assert not (tmp_path / "new").exists()
 
     (tmp_path / "version").write_text("99\n")
     bad = run("check", "--data-dir", str(tmp_path), "--listen", "nowhere", "--tls", "on", "--java-home", "/nowhere",
-              "--jars-dir", "/nowhere", PGSTREAM_POSTGRES_URL="postgresql://u:secret@127.0.0.1:1/x")  # fmt: skip
+              "--jars-dir", "/nowhere", PGSTREAM_POSTGRES_URL="postgresql://u:secret@127.0.0.1:1/x",
+              OTEL_EXPORTER_OTLP_ENDPOINT="http://nowhere", OTEL_EXPORTER_OTLP_PROTOCOL="grpc")  # fmt: skip
     assert bad.returncode == 1
-    assert [line[:6] for line in bad.stdout.splitlines() if not line.startswith(" ")] == ["FAILED"] * 6
+    assert [line[:6] for line in bad.stdout.splitlines() if not line.startswith(" ")] == ["FAILED"] * 7
     assert "secret" not in bad.stdout + bad.stderr

@@ -60,6 +60,10 @@ def test_sources_read_committed_records_only() -> None:
     consumer = KafkaStreams().consumer({"uris": "b:1", "tls.disabled": "true"}, {"kafka.consumer.client.id": "me"})
     assert consumer["isolation.level"] == "read_committed"
     assert (consumer["bootstrap.servers"], consumer["client.id"]) == ("b:1", "me")
+    patient = KafkaStreams().consumer(
+        {"uris": "b:1", "tls.disabled": "true"}, {"kafka.consumer.request.timeout.ms": "30000"}
+    )
+    assert (patient["request.timeout.ms"], patient.get("default.api.timeout.ms")) == ("30000", None)
 
 
 def test_lag_is_added_up_over_partitions() -> None:

@@ -59,10 +59,12 @@ class Emptied(schema: StructType, keys: Seq[String], marked: Boolean, table: Str
     told.values.asScala.iterator
   }
 
-  private def remove(key: Array[Byte]): Unit = if (rows.containsKey(key)) {
-    rows.updateValue(Emptied.NoKey, rows.getValue(key))
-    rows.removeKey(key)
-  }
+  /** What the next change may be moved from; of a row that is not known there is nothing, least of all another's. */
+  private def remove(key: Array[Byte]): Unit =
+    if (rows.containsKey(key)) {
+      rows.updateValue(Emptied.NoKey, rows.getValue(key))
+      rows.removeKey(key)
+    } else if (rows.containsKey(Emptied.NoKey)) rows.removeKey(Emptied.NoKey)
 
   /** The row with what it had where nothing was sent. */
   private def whole(key: Array[Byte], row: UnsafeRow, unsent: Long): Array[Byte] = {

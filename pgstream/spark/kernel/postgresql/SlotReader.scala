@@ -78,7 +78,7 @@ private case class SlotRecord(seq: Long, record: TableRecord, micros: Long, txn:
  * `mark` keeps where an idle slot was told to go on, before it is told so.
  */
 class SlotReader(access: PgAccess, slot: String, publication: String, from: SlotPlace, tables: Seq[TableText], most: Long,
-    mark: Long => Unit) extends Transactions {
+    mine: Set[Int], mark: Long => Unit) extends Transactions {
   private val MaxBytes = 64L << 20
   private val StatusMs = 5000L
   private val SilentMs = 60000L
@@ -165,7 +165,7 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
       val names = publication.replace("'", "''").replace("\"", "\"\"")
       val copy = connection.unwrap(classOf[PGConnection]).getCopyAPI.copyDual(
         s"""START_REPLICATION SLOT "$slot" LOGICAL ${SlotReader.text(from.lsn)} (proto_version '1', publication_names '"$names"')""")
-      val output = new PgOutput(tables, this, new PgDomains(access).base)
+      val output = new PgOutput(tables, mine, this, new PgDomains(access).base)
       heard = System.currentTimeMillis()
       while (!stopped) {
         val next = copy.readFromCopy(false)

@@ -55,15 +55,19 @@ class SlotWatch(access: PgAccess, slot: String, publication: String, tables: Seq
   private def look(c: Connection): Unit = {
     val s = c.prepareStatement(Ask)
     try {
-      s.setArray(1, c.createArrayOf("text", tables.map(_.schema: AnyRef).toArray))
-      s.setArray(2, c.createArrayOf("text", tables.map(_.table: AnyRef).toArray))
-      s.setString(3, publication)
-      s.setString(4, slot)
+      for (at <- Seq(1, 4)) {
+        s.setArray(at, c.createArrayOf("text", tables.map(_.schema: AnyRef).toArray))
+        s.setArray(at + 1, c.createArrayOf("text", tables.map(_.table: AnyRef).toArray))
+        s.setString(at + 2, publication)
+      }
+      s.setString(7, slot)
       val r = s.executeQuery()
       if (r.next()) {
         if (r.getString("wal_status") == "lost") failure = TableSlot.lost(slot, TableSlot.Removed)
         else if (r.getString("missing") != null)
           failure = TableSlot.lost(slot, s"""publication "$publication" has table ${r.getString("missing")} no longer""")
+        else if (r.getString("partly") != null)
+          failure = TableSlot.lost(slot, s"""publication "$publication" leaves out some changes of table ${r.getString("partly")}""")
         val room = Option(r.getObject("safe_wal_size")).map(_ => r.getLong("safe_wal_size"))
         seen = Seen(r.getLong("lag"), r.getLong("kept"), room)
       }
@@ -87,7 +91,9 @@ object SlotWatch {
   private val Ask =
     """SELECT pg_wal_lsn_diff(now, confirmed_flush_lsn)::bigint AS lag, pg_wal_lsn_diff(now, restart_lsn)::bigint AS kept,
       |  COALESCE(wal_status, '') AS wal_status, safe_wal_size, (SELECT w.s || '.' || w.t FROM unnest(?::text[], ?::text[]) w(s, t) LEFT JOIN
-      |    pg_publication_tables p ON p.schemaname = w.s AND p.tablename = w.t AND p.pubname = ? WHERE p.pubname IS NULL LIMIT 1) AS missing
+      |    pg_publication_tables p ON p.schemaname = w.s AND p.tablename = w.t AND p.pubname = ? WHERE p.pubname IS NULL LIMIT 1) AS missing,
+      |  (SELECT w.s || '.' || w.t FROM unnest(?::text[], ?::text[]) w(s, t) WHERE NOT EXISTS (SELECT FROM """.stripMargin + TableSlot.Whole +
+    """ AND t.schemaname = w.s AND t.tablename = w.t AND p.pubname = ?) LIMIT 1) AS partly
       |FROM pg_replication_slots, pg_current_wal_lsn() now WHERE slot_name = ?""".stripMargin
 
   private def mb(bytes: Long): Long = bytes >> 20

@@ -20,7 +20,10 @@ object TableFault {
     code match {
       case c if c.startsWith("28") => new TableFault("refused", "58000", text, "Check 'postgres.username' and 'postgres.password'.")
       case "55006" => new TableFault("store", "55006", text, "Another query reads this slot: each has one of its own.")
-      case "42501" => new TableFault("user", "42501", text, "The store's user needs REPLICATION, and SELECT on the table.")
+      case "42501" => new TableFault("user", "42501", text,
+          "The store's user needs REPLICATION, SELECT on the table, and to make a publication CREATE on the database and to own the table.")
+      case "23502" => new TableFault("data", "23502", text,
+          "A primary key takes no NULL: leave those rows out (WHERE … IS NOT NULL), or give them a value (COALESCE).")
       case c if c.startsWith("21") || c.startsWith("22") || c.startsWith("23") => new TableFault("data", c, text)
       case c if c.startsWith("42") || c == "55000" => new TableFault("user", c, text)
       case _ => new TableFault("store", "58000", text)
@@ -73,6 +76,7 @@ class TableText(kind: String, database: String, val of: TableName, keys: Seq[Str
   private val isKey = keys.toSet
   private val isWanted = wanted.toSet
   private val changelog = kind == "changelog"
+  def keyed: Boolean = changelog
   /** Whether rows are kept for the values that are not sent: said when the slot begins, for as long as the query is there. */
   @volatile var keeps: Boolean = false
   private type Row = Array[Array[Byte]]
@@ -188,8 +192,8 @@ trait Transactions {
   def commit(end: Long): Unit
 }
 
-/** The messages of output plugin `pgoutput`, protocol 1, of some tables. `base`: see `PgDomains`. */
-class PgOutput(tables: Seq[TableText], into: Transactions, base: Int => Int) {
+/** The messages of output plugin `pgoutput`, protocol 1, of some tables, whose oids are `mine`. `base`: see `PgDomains`. */
+class PgOutput(tables: Seq[TableText], mine: Set[Int], into: Transactions, base: Int => Int) {
   private val relations = new java.util.HashMap[Int, (TableText, Array[TableColumn])]
   private var micros = 0L
   private var wanted = false
@@ -239,7 +243,9 @@ class PgOutput(tables: Seq[TableText], into: Transactions, base: Int => Int) {
       text.get.check(columns)
       text.get.identified(told.collect { case (c, true) => c.name }.toSet)
       relations.put(id, (text.get, columns.map(c => c.copy(oid = base(c.oid)))))
-    } else relations.remove(id)
+    } else if (relations.remove(id) != null || mine(id))
+      throw new TableFault("data", "55000", s"the table is called $in.$name now",
+        "Changes may be missing. Create the query again: it begins with the rows that the table has.")
   }
 
   private def tuple(b: ByteBuffer): Array[Array[Byte]] = Array.fill(b.getShort()) {

@@ -74,6 +74,7 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, entity: Str
     val sql = access.connect()
     try {
       tables.foreach(check(sql, _))
+      texts.filter(_.keyed).foreach(t => once(sql, t.of))
       // An earlier start may have been killed half-way: what it made is of no use.
       val left = folder.read("intent").exists(_.str("slot") == slot)
       if (left && exists(sql, slot)) drop(sql, slot)
@@ -109,6 +110,13 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, entity: Str
     } finally sql.close()
   }
 
+  /** By these PostgreSQL knows the tables, whatever they are called. */
+  def oids: Set[Int] = {
+    val sql = access.connect()
+    try tables.map(of => number(sql, s"SELECT COALESCE(to_regclass(${of.literal})::oid::bigint, 0)").toInt).toSet
+    finally sql.close()
+  }
+
   /** Take away what was made for a query. */
   def end(): Unit = folder.read("intent").foreach { intent =>
     val sql = access.connect()
@@ -131,6 +139,12 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, entity: Str
         s"Add a primary key, or ALTER TABLE $of REPLICA IDENTITY FULL.")
   }
 
+  /** Where two rows may have one key for a moment, which of them a change means is not told. */
+  private def once(sql: Connection, of: TableName): Unit =
+    if (number(sql, s"SELECT count(*) FROM pg_index WHERE indisprimary AND NOT indimmediate AND indrelid = ${of.literal}::regclass") > 0)
+      throw new TableFault("user", "0A000", s"a changelog over a table whose primary key is deferrable, as that of $of is, is not supported",
+        "Inside a transaction two rows may have one key. Make the key NOT DEFERRABLE, or read the table's changes as a stream.")
+
   /** How many of the table's rows are a batch: `most`, or as many as have some 64 MB. */
   private def fitting(sql: Connection, of: TableName, most: Long): Long = {
     val bytes = number(sql, s"SELECT pg_table_size(${of.literal})")
@@ -150,6 +164,9 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, entity: Str
       if (number(sql, "SELECT count(*) FROM pg_publication_tables WHERE pubname = ? AND schemaname = ? AND tablename = ?", publication, of.schema, of.table) == 0)
         throw new TableFault("user", "55000", s"""publication "$publication" does not have table $of""",
           s"ALTER PUBLICATION ${quote(publication)} ADD TABLE $of.")
+      if (number(sql, s"SELECT count(*) FROM ${TableSlot.Whole} AND p.pubname = ? AND t.schemaname = ? AND t.tablename = ?", publication, of.schema, of.table) == 0)
+        throw new TableFault("user", "55000", s"""publication "$publication" leaves out some changes of table $of""",
+          "It must publish insert, update, delete and truncate, without WHERE; or let the query make one of its own.")
     }
 
   /** A new slot, and the tables as they were at that moment: the snapshot lives as long as this connection says nothing else. */
@@ -190,7 +207,7 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, entity: Str
         val columns = columnsOf(sql, text.of)
         text.check(columns)
         val names = columns.map(c => quote(c.name)).mkString(", ")
-        val copy = sql.unwrap(classOf[org.postgresql.PGConnection]).getCopyAPI.copyOut(s"COPY (SELECT $names FROM ${text.of.quoted}) TO STDOUT")
+        val copy = sql.unwrap(classOf[org.postgresql.PGConnection]).getCopyAPI.copyOut(s"COPY (SELECT $names FROM ${own(sql, text.of)}) TO STDOUT")
         var line = copy.readFromCopy()
         while (line != null) {
           text.insert("r", columns, CopyText.fields(line, columns.length), micros, lsn).foreach { record =>
@@ -207,6 +224,10 @@ class TableSlot(access: PgAccess, folder: SlotFolder, store: String, entity: Str
       sql.close()
     }
   }
+
+  /** Its rows, without those of tables that inherit from it: their changes are told under their names. Partitions' are told under its own. */
+  private def own(sql: Connection, of: TableName): String =
+    if (one(sql, s"SELECT relkind::text FROM pg_class WHERE oid = ${of.literal}::regclass") == "p") of.quoted else s"ONLY ${of.quoted}"
 
   private def columnsOf(sql: Connection, of: TableName): Array[TableColumn] = {
     val s = sql.createStatement()
@@ -259,6 +280,10 @@ object TableSlot {
   private val BatchBytes = 64L << 20
   private val Stands = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text"
   val Removed = "the server has removed what it held (max_slot_wal_keep_size)"
+
+  /** Tables of publications that tell every change of them. */
+  val Whole = "pg_publication_tables t JOIN pg_publication p USING (pubname) WHERE p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate " +
+    "AND t.rowfilter IS NULL"
 
   def lost(slot: String, why: String): TableFault = new TableFault("data", "55000", s"""replication slot "$slot" cannot go on: $why""",
     "Changes may be missing. Create the query again: it begins with the rows that the table has.")

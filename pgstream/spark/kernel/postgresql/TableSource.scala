@@ -21,19 +21,23 @@ import org.apache.spark.util.SerializableConfiguration
 
 import Json.Node
 
-/** A place in a table's records: first the rows that it had, then its changes. */
-case class TablePlace(entity: String, at: SlotPlace) extends Offset {
+/**
+ * A place in a table's records: first the rows that it had, then its changes. `left`: how many of those rows are still to be
+ * read, which is told (`engine.replacements` wants to know), not read again.
+ */
+case class TablePlace(entity: String, at: SlotPlace, left: Long = 0) extends Offset {
   override def json(): String = {
     val o = Json.obj
     o.putObject(entity).put("0", at.seq)
     o.put("lsn", SlotReader.text(at.lsn)).put("part", at.part).put("beat", at.beat)
+    if (left > 0) o.put("left", left)
     Json.text(o)
   }
 }
 
 object TablePlace {
   def of(o: AnyOffset): SlotPlace = o match {
-    case TablePlace(_, at) => at
+    case TablePlace(_, at, _) => at
     case other =>
       val n = Json.read(other.json())
       val entity = n.properties().iterator().next().getKey
@@ -70,7 +74,7 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
     val end =
       if (at.seq < start.rows) at.copy(seq = math.min(start.rows, (at.seq / start.chunk + 1) * start.chunk))
       else reader.end(at, rows)
-    if (place.isDefined && end == at) from else TablePlace(entity, end)
+    if (place.isDefined && end == at) from else TablePlace(entity, end, start.rows - end.seq)
   }
 
   override def reportLatestOffset(): AnyOffset = null
@@ -131,7 +135,7 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
     texts.foreach(_.keeps = start.keeps)
     if (reader == null) {
       val from = place.filter(_.seq >= start.rows).getOrElse(SlotPlace(start.rows, start.lsn, 0))
-      reader = new SlotReader(access, start.slot, start.publication, from, texts, most, folder.mark)
+      reader = new SlotReader(access, start.slot, start.publication, from, texts, most, slot.oids, folder.mark)
       watch = new SlotWatch(access, start.slot, start.publication, tables, c.get("warn_mb").asLong << 20)
     }
   }
