@@ -72,7 +72,7 @@ class Compiler:
     """Compiles expressions over the rows of a scope. ``place`` names the clause, for errors.
 
     ``wants`` collects what sources must add beyond their columns (``Source.wants``). ``over`` takes the calls OVER a
-    window, ``ask`` the subqueries (``lookups.Lookups``), where they may stand.
+    window, ``ask`` the subqueries (``subqueries.Lookups``), where they may stand.
     """
 
     over: Callable[[exp.Window, Compiler], Typed] | None = None

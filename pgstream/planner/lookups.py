@@ -5,27 +5,26 @@ they come by: a join, ``LATERAL``, ``IN``, ``EXISTS``, ``= ANY`` and scalar subq
 whose text is the client's with what it reads of the stream replaced by arguments.
 Owns: which parts of a bounded query read the stream, the text. The planner does no I/O: what only PostgreSQL knows
 is a ``Question``, and ``Unanswered`` asks for it; the planner is then run again with the answer.
-Must not know: FROM (``lookup_joins``), connections, sinks. Start reading at ``Lookup`` and ``Lookups.ask``.
+Must not know: FROM (``lookup_joins``), where subqueries stand (``subqueries``), connections, sinks. Start reading at
+``Lookup``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError, TypeMismatch
+from pgstream.errors import NotYet, PgStreamError, TypeMismatch
 from pgstream.names import QName, quote_always
 from pgstream.planner import plan
 from pgstream.planner.answers import Described
-from pgstream.planner.bind import Column, at, unique
+from pgstream.planner.bind import at
 from pgstream.planner.bounded import Bounded, Cte, Env, cte_of
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.functions import FUNCTIONS
 from pgstream.planner.slices import Range, Words
-from pgstream.planner.steps import Step
 from pgstream.sql.select import fold, mentioned
 
 ROW = '"__row"'  # what the text calls the arguments of one row of the stream
@@ -193,66 +192,6 @@ class Lookup:
             node, ", ".join(self.read) or "VALUES", d.database, columns, how, [], left_alias, right_alias,
             d.sql, self.arguments, d.schema,
         )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Lookups:
-    """The subqueries of one clause: each is a column of the rows that the clause reads."""
-
-    bounded: Bounded
-    compiler: Compiler
-    env: Env
-    taken: list[str]
-    made: list[tuple[Lookup, plan.Column]] = field(default_factory=list)
-
-    def ask(self, query: exp.Expr, before: str, values: Sequence[tuple[Typed, int | None]] = ()) -> Typed:
-        """``before (query)`` of each row, where ``{}`` in ``before`` stands for the row's ``values``."""
-        position = at(query)
-        if not self.bounded.holds(query, self.env):
-            if (table := self.bounded.table_in(query, self.env)) is not None:
-                raise NotYet(
-                    what=f"a subquery over {table.label} {table.full.name} of a store", at=position,
-                    hint="Write a join: FROM stream LEFT JOIN table ON …",
-                )  # fmt: skip
-            raise NotSupported(
-                what="a subquery that reads a stream or changelog", at=position,
-                hint="Keep it as a materialized view and ask that, or write a join.",
-            )  # fmt: skip
-        found = Lookup(self.bounded, self.compiler, self.env)
-        found.words.say(f"SELECT {before.format(*(found.argument(*v) for v in values))}(")
-        found.cut(self.bounded.slices.inside(query), query, [query])
-        found.words.say(")")
-        columns = found.columns()
-        if len(columns) != 1:
-            raise InvalidStatement(what="subquery must return only one column", at=position)
-        self.bounded.count += 1
-        name = unique(f"lookup_{self.bounded.count}", self.taken)
-        self.taken.append(name)
-        self.made.append((found, plan.Column(name, columns[0].type)))
-        return Typed(Column(name, name).sql, types.parse(columns[0].type))
-
-    def over(self, step: Step, position: int | None) -> Step:
-        """The rows with the columns."""
-        if not self.made:
-            return step
-        step = self._told_by_key(step, position)
-        node = step.node
-        for found, column in self.made:
-            node = found.step(node, [column], "inner")
-        return replace(step, node=node)
-
-    @staticmethod
-    def _told_by_key(step: Step, position: int | None) -> Step:
-        """Rows that may ask: what is replaced by its key is not asked for again, as what is taken back would be."""
-        if step.mode != "retract":
-            return step
-        if not step.key:
-            raise NotSupported(
-                what="a subquery beside the rows of a changelog without a key", at=position,
-                detail="When a row is taken back later, it would get another answer.",
-                hint="Group it, or select its key.",
-            )  # fmt: skip
-        return replace(step, node=plan.Normalize(step.node, list(step.key), True), mode="upsert", stateful=True)
 
 
 def _listed(cte: Cte) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import msgspec
 
-VERSION = 9
+VERSION = 10
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -581,6 +581,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``version`` stands in the JSON only; a plan in memory has none. The first version did not write it.
     ``apart``: of before version 3, where each reading of a topic is a source of its own.
+    ``real_time``: each record is written as it comes, at least once (``planner.real_time``).
     """
 
     root: Node
@@ -588,6 +589,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: list[Column] = []
     state_ttl_ms: int | None = None
     apart: bool = False
+    real_time: bool = False
     version: int = 1
 
     def json(self) -> bytes:

@@ -26,7 +26,6 @@ from pgstream.planner.grouping import (
     needs_kernel,
     tells_versions,
 )
-from pgstream.planner.lookups import Lookups
 from pgstream.planner.outputs import Output, hides_window, only, project, select_list
 from pgstream.planner.over import Overs
 from pgstream.planner.ranks import Numbering, bounded
@@ -34,6 +33,7 @@ from pgstream.planner.recognize import recognized
 from pgstream.planner.relations import Relations, Virtual, given, opened, windowed
 from pgstream.planner.set_operations import combined
 from pgstream.planner.steps import Step, wanting
+from pgstream.planner.subqueries import Lookups
 from pgstream.planner.unnest import is_unnest, unnest
 from pgstream.sql.select import fold, qname
 

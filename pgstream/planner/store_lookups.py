@@ -28,7 +28,7 @@ from pgstream.planner.lookups import Lookup
 from pgstream.planner.slices import Range
 from pgstream.sql.select import fold
 
-_ROWS = "t"  # what the text calls the table
+ROWS = "t"  # what the text calls the table
 _LOGIC = (exp.And, exp.Or, exp.Not, exp.Paren)
 _CONSTANTS = (exp.Literal, exp.Boolean, exp.Null)
 _SAID = (
@@ -47,6 +47,9 @@ class StoreLookup(Lookup):
     """What a table of a store has for each row of a stream, under way. ``rows``: the stream's scope; ``item``: how the
     text names the table, as ``name``.
     """
+
+    clause, hint = "ON", "What an inner join must meet beyond comparisons may stand in WHERE."
+    """Where its conditions stand, and where else they may."""
 
     def __init__(self, bounded: Bounded, rows: Scope, table: RelationRecord, item: exp.Expr, name: str) -> None:
         super().__init__(bounded, Compiler(rows, "ON"), {})
@@ -74,6 +77,10 @@ class StoreLookup(Lookup):
     def require(self, conditions: Sequence[str]) -> None:
         self.condition = " AND ".join(conditions)
 
+    def column(self, node: exp.Column) -> Column:
+        """What a name means in a condition. Errors: UndefinedColumn, AmbiguousColumn, MissingFrom."""
+        return self.both.column(node)
+
     def described(self) -> Described:
         nested = next((c for c in self.given if not is_read(c)), None)
         if nested is not None:
@@ -81,13 +88,19 @@ class StoreLookup(Lookup):
                 what=f'looking up column "{nested.name}" of type {nested.type}', at=self.place,
                 hint="Declare the table without it; json may be declared as VARCHAR, which is its text.",
             )  # fmt: skip
-        every = ", ".join(f"CAST({_ROWS}.{quote_always(c.field)} AS {types.parse(kind(c)).pg})" for c in self.given)
-        entity = ".".join(map(quote_always, (self.table.entity or "").split(".")))
+        every = ", ".join(f"CAST({ROWS}.{quote_always(c.field)} AS {types.parse(kind(c)).pg})" for c in self.given)
         where = f" WHERE {self.condition}" if self.condition else ""
+        return self.question(f"SELECT {every} FROM {self.entity} AS {ROWS}{where}")
+
+    @property
+    def entity(self) -> str:
+        """The table's name in the text."""
+        return ".".join(map(quote_always, (self.table.entity or "").split(".")))
+
+    def question(self, text: str) -> Described:
         # Without precision: that of a calculated DECIMAL is Spark's to say.
         kinds = tuple(types.TABLE[types.parse(a.type).name].pg for a in self.arguments)
         places = ((0, self.place),) if self.place is not None else ()
-        text = f"SELECT {every} FROM {entity} AS {_ROWS}{where}"
         return Described("", "", text, kinds, places, self.table.store or "", self.table.entity or "")
 
     def columns(self) -> list[plan.Column]:
@@ -110,7 +123,7 @@ class Words(Compiler):
     """Conditions in PostgreSQL's language instead of Spark's: what reads no column of the table is an argument."""
 
     def __init__(self, found: StoreLookup) -> None:
-        super().__init__(found.both, "ON")
+        super().__init__(found.both, found.clause)
         self.found = found
 
     def other(self, place: str) -> Compiler:
@@ -120,7 +133,7 @@ class Words(Compiler):
         if node is None or isinstance(node, _CONSTANTS):
             return super().compile(node)
         if (query := node.find(exp.Query)) is not None:
-            raise NotYet(what="a subquery in ON", at=at(query), hint="It may stand in WHERE.")
+            raise NotYet(what=f"a subquery in {self.place}", at=at(query), hint="It may stand in WHERE of the stream.")
         if not isinstance(node, _LOGIC) and not self._is_of_table(node):
             given = self.found.compiler.compile(node)
             return Typed(self.found.argument(given, at(node)), given.type)
@@ -130,17 +143,16 @@ class Words(Compiler):
 
     def _is_of_table(self, node: exp.Expr) -> bool:
         """Whether an expression reads a column of the table. Errors: UndefinedColumn, AmbiguousColumn, MissingFrom."""
-        found = [self.scope.column(c) for c in node.find_all(exp.Column) if not isinstance(c.this, exp.Star)]
+        found = [self.found.column(c) for c in node.find_all(exp.Column) if not isinstance(c.this, exp.Star)]
         return any(c is mine for c in found for mine in self.found.given)
 
     def _refused(self, node: exp.Expr) -> NotYet:
         return NotYet(
-            what="this expression over columns of a store's table in ON", at=at(node),
-            hint="What an inner join must meet beyond comparisons may stand in WHERE.",
+            what=f"this expression over columns of a store's table in {self.place}", at=at(node), hint=self.found.hint
         )  # fmt: skip
 
     def on_column(self, node: exp.Column) -> Typed:
-        column = self.scope.column(node)
+        column = self.found.column(node)
         if column.type is None or not column.type.is_scalar:
             raise self._refused(node)
         return Typed(said(column), column.type)
@@ -195,15 +207,20 @@ def is_read(column: Column) -> bool:
 
 
 def kind(column: Column) -> str:
-    """The type that a column is read as. Without a length: a cast to one would cut the text off."""
+    """The type that a column is read as."""
     assert column.type is not None
-    return "VARCHAR" if column.type.name == "VARCHAR" else str(column.type)
+    return str(read_as(column.type))
+
+
+def read_as(type_: types.Type) -> types.Type:
+    """Without a length: a cast to one would cut the text off."""
+    return types.TEXT if type_.name == "VARCHAR" else type_
 
 
 def said(column: Column) -> str:
     """A column of the table, as its declared type without parameters: where it is of that, an index still counts."""
     assert column.type is not None
-    return f"CAST({_ROWS}.{quote_always(column.field)} AS {types.TABLE[column.type.name].pg})"
+    return f"CAST({ROWS}.{quote_always(column.field)} AS {types.TABLE[column.type.name].pg})"
 
 
 def quoted(text: str) -> str:
