@@ -664,6 +664,15 @@ class TooManyStreams(
     """A user reads as many streaming results as the server allows one user."""
 
 
+class NoRealTimePlace(
+    PgStreamError,
+    sqlstate="53400",
+    message="the compute pool has no place for a query in real time: {why}",
+    hint="Give the pool more tasks: the server's setting spark_master, such as 'local[8]', or 'compute_pool.cores'.",
+):
+    """A query with 'execution.mode' = 'realtime' holds a task of its pool for each partition of its topic."""
+
+
 class ShuttingDown(
     PgStreamError, sqlstate="57P01", message="terminating connection due to administrator command", severity="FATAL"
 ):
@@ -687,12 +696,22 @@ class StoreUnreachable(
     """A store's system did not answer. Not class 08: pools take that for their own connection."""
 
 
+class StoreRefused(
+    StoreUnreachable,
+    sqlstate="58000",
+    ds_code="57015",
+    message='could not log in to store "{name}": {why}',
+    hint="Check the credentials among the store's parameters.",
+):
+    """A store's system answered and refused the credentials, or how they were shown. Nor is that class 28."""
+
+
 class RegistryUnreachable(
     PgStreamError,
     sqlstate="58000",
     ds_code="57015",
     message='could not reach schema registry "{name}": {why}',
-    hint="Check its 'uris', its credentials and the network between it and this server.",
+    hint="Check its 'uris' and the network between it and this server.",
 ):
     """A schema registry did not answer, or refused."""
 

@@ -1,7 +1,7 @@
 """Kinesis and STS for tests: moto behind a door that checks signatures and fails when it is told to.
 
-``serving()`` is a thread of this process; ``resharding()`` is ``kinesis-local`` of npm, whose shards end as AWS's do
-when they are split or merged.
+``serving()`` is a thread of this process, and inside ``ending()`` its shards end; ``resharding()`` is
+``kinesis-local`` of npm, whose shards end as AWS's do when they are split or merged.
 """
 
 from __future__ import annotations
@@ -17,22 +17,30 @@ import shutil
 import socket
 import subprocess
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import botocore.session
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from moto.kinesis.models import KinesisBackend, Shard, Stream
+from moto.kinesis.utils import compose_shard_iterator, decompose_shard_iterator
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
+from tests.fanout import Subscriptions
 from tests.server import within
 
 KEY, SECRET, REGION = "AKIAPGSTREAM", "a+secret/of=tests", "us-east-1"
 _SIGNED = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request, ?SignedHeaders=([^,]+), ?Signature=(\w+)")
+_RECORDS = ("PutRecord", "PutRecords", "GetRecords", "SplitShard", "MergeShards")
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
@@ -48,6 +56,7 @@ class Aws:
         self.asked: list[str] = []
         self.signed: dict[str, set[str]] = {}
         """Access keys that asked for each action."""
+        self.subscriptions = Subscriptions()
         self.sessions: dict[str, tuple[str, str]] = {}
         """Secret and token of the temporary keys that were given."""
 
@@ -62,7 +71,7 @@ class Aws:
         """The same, in CREATE STORE."""
         return ", ".join(f"'{k}' = '{v}'" for k, v in self.options.items())
 
-    @property
+    @cached_property
     def client(self) -> Any:
         return botocore.session.Session().create_client(
             "kinesis", region_name=REGION, endpoint_url=self.url, aws_access_key_id=KEY, aws_secret_access_key=SECRET
@@ -72,6 +81,19 @@ class Aws:
         client = self.client
         client.create_stream(StreamName=name, ShardCount=shards)
         within(10, lambda: self.status(name) == "ACTIVE")
+
+    def consumer(self, stream: str, name: str) -> str:
+        """Registers one, that may be subscribed; its ARN."""
+        client = self.client
+        of = client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamARN"]
+        arn = str(client.register_stream_consumer(StreamARN=of, ConsumerName=name)["Consumer"]["ConsumerARN"])
+
+        def status() -> str:
+            told = client.describe_stream_consumer(ConsumerARN=arn)["ConsumerDescription"]
+            return str(told["ConsumerStatus"])
+
+        within(10, lambda: status() == "ACTIVE")
+        return arn
 
     def status(self, name: str) -> str:
         summary = self.client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
@@ -99,16 +121,23 @@ class Aws:
 
     def records(self, stream: str) -> list[dict[str, Any]]:
         """All that the stream holds, shard by shard."""
-        client, out = self.client, []
+        return list(self.following(stream, {}))
+
+    def following(self, stream: str, read: dict[str, str]) -> Iterator[dict[str, Any]]:
+        """What the stream holds after what was ``read``: the last sequence number by shard, which it moves."""
+        client = self.client
         for shard in client.list_shards(StreamName=stream)["Shards"]:
-            iterator = client.get_shard_iterator(
-                StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
+            name = shard["ShardId"]
+            where = {"ShardIteratorType": "TRIM_HORIZON"}
+            if name in read:
+                where = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": read[name]}
+            iterator = client.get_shard_iterator(StreamName=stream, ShardId=name, **where)["ShardIterator"]
             while iterator:
                 found = client.get_records(ShardIterator=iterator)
-                out += [r | {"ShardId": shard["ShardId"]} for r in found["Records"]]
+                for record in found["Records"]:
+                    read[name] = record["SequenceNumber"]
+                    yield record | {"ShardId": name}
                 iterator = found.get("NextShardIterator") if found["Records"] else None
-        return out
 
 
 class _Door:
@@ -116,7 +145,7 @@ class _Door:
 
     def __init__(self, aws: Aws, behind: Application) -> None:
         self.aws, self.behind = aws, behind
-        self.writing = threading.Lock()
+        self.records = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         if environ["PATH_INFO"].startswith("/moto-api"):
@@ -131,8 +160,8 @@ class _Door:
             status, code, message = refused
             start(f"{status} Refused", [("Content-Type", "application/x-amz-json-1.1")])
             return [json.dumps({"__type": code, "message": message}).encode()]
-        # moto numbers records without a lock: of two that come at once under one number, one would be lost.
-        with self.writing if action.startswith("Put") else contextlib.nullcontext():
+        # moto has no lock: of two records that come at once under one number, one would be lost.
+        with self.records if action in _RECORDS else contextlib.nullcontext():
             return self._answer(environ | {"wsgi.input": io.BytesIO(body)}, start, body)
 
     def _told(self, action: str) -> tuple[int, str, str] | None:
@@ -142,6 +171,8 @@ class _Door:
     def _answer(self, environ: dict[str, Any], start: Any, body: bytes) -> Iterable[bytes]:
         if environ.get("HTTP_X_AMZ_TARGET", "").endswith(".PutRecords") and self.aws.partly:
             return self._partly(environ, start, body)
+        if environ.get("HTTP_X_AMZ_TARGET", "").endswith(".SubscribeToShard"):
+            return self.aws.subscriptions.answer(REGION, start, body)
         if b"Action=AssumeRole" not in body:
             return self.behind(environ, start)
         if b"ExternalId=tests" not in body:
@@ -224,6 +255,45 @@ def serving() -> Iterator[Aws]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextlib.contextmanager
+def ending() -> Iterator[None]:
+    """Shards of ``serving()`` that are split or merged take no more records and end after those they have, as AWS's."""
+
+    def kept(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(stream: Stream, *args: Any) -> None:
+            parents = [stream.shards[a] for a in args if a in stream.shards]
+            records = [p.records for p in parents]
+            for parent in parents:
+                parent.records = OrderedDict()
+            change(stream, *args)
+            for parent, had in zip(parents, records, strict=True):
+                parent.records = had
+
+        return changed
+
+    def found(backend: Any, stream_arn: str | None, shard_iterator: str, limit: int | None) -> Any:
+        # moto looks through all records for those after the last; their numbers are their places.
+        name, shard, last = decompose_shard_iterator(shard_iterator)
+        at = backend.describe_stream(stream_arn=stream_arn, stream_name=name).shards[shard]
+        records = list(islice(at.records.values(), int(last), int(last) + (limit or 10_000)))
+        read = int(last) + len(records)
+        left = len(at.records) - read
+        return compose_shard_iterator(name, at, read) if at.is_open or left else None, records, left
+
+    def taking(stream: Stream, partition_key: str, explicit_hash_key: str) -> Shard:
+        at = int(explicit_hash_key or hashlib.md5(partition_key.encode()).hexdigest(), 10 if explicit_hash_key else 16)
+        return next(s for s in stream.shards.values() if s.is_open and s.starting_hash <= at <= s.ending_hash)
+
+    with (
+        mock.patch.object(Stream, "get_shard_for_key", taking),
+        mock.patch.object(Stream, "split_shard", kept(Stream.split_shard)),
+        mock.patch.object(Stream, "merge_shards", kept(Stream.merge_shards)),
+        mock.patch.object(KinesisBackend, "get_records", found),
+        mock.patch.object(Shard, "get_max_sequence_number", lambda shard: next(reversed(shard.records), 0)),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -26,6 +26,10 @@ _LARGEST = 8 << 20
 """Bytes of an answer. A schema has some kilobytes."""
 
 
+_REFUSES = "refuses the credentials"
+_WHO = "'confluent.username' and 'confluent.password', or 'confluent_cloud.key' and 'confluent_cloud.secret'"
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """How to reach a registry. Empty texts mean: not given."""
@@ -66,6 +70,13 @@ def connection(options: Mapping[str, str]) -> Connection:
         password=options.get("confluent_cloud.secret") or options.get("confluent.password", ""),
         tls=pem.tls_texts(options),
     )
+
+
+def advice(why: str) -> str | None:
+    """What to look at where a registry is not to be had; of a query, too (``Registry.scala`` has the same words)."""
+    if why.endswith(_REFUSES):
+        return f"Check {_WHO}."
+    return RegistryUnreachable.class_hint
 
 
 def _bare(uri: str) -> str:
@@ -186,7 +197,7 @@ class Registry:
                 why = f"{uri}: {str(e) or type(e).__name__}"
                 continue
             if answer.status_code in (401, 403):
-                why = f"{uri} refuses the credentials"
+                why = f"{uri} {_REFUSES}"
             elif len(text) > _LARGEST:
                 why = f"{uri} answers with more than {_LARGEST >> 20} MB"
             elif answer.status_code in (409, 422) and subject:
@@ -199,7 +210,7 @@ class Registry:
                 return found
             else:
                 raise self._strange()
-        raise RegistryUnreachable(name=self.name, why=why)
+        raise RegistryUnreachable(name=self.name, why=why, hint=advice(why))
 
     async def _answer(self, method: str, url: str, body: dict[str, Any] | None) -> tuple[httpx.Response, bytes]:
         """The head of an answer, and its body as far as ``_LARGEST`` and what shows that it is longer."""

@@ -115,7 +115,9 @@ STATE_TTL = Option(
     shape=duration,
     example="24h",
 )
-SOURCE = (TIMESTAMP, TIMESTAMP_FORMAT, LATENESS, IDLE, STATE_TTL, *BAD_RECORDS)
+TIME = (LATENESS, IDLE)
+"""How event time goes: of a relation for all that read it, or of a source."""
+SOURCE = (TIMESTAMP, TIMESTAMP_FORMAT, *TIME, STATE_TTL, *BAD_RECORDS)
 """What a source's WITH may say in every store that streams."""
 
 

@@ -216,6 +216,7 @@ class Can(Enum):
     BAD_RECORDS = "keeping bad records"
     METADATA = "ROWMETADATA()"
     LOOKUP = "looking rows up beside a stream"
+    REAL_TIME = "running a query in real time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +334,7 @@ class Admin(Protocol):
     """
 
     async def check(self) -> None:
-        """Raise StoreUnreachable, saying why, when the system does not answer or refuses the credentials."""
+        """Raise StoreUnreachable, saying why, when the system does not answer, StoreRefused when it refuses us."""
 
     async def list_entities(self, path: Sequence[str] = ()) -> list[EntityRow]: ...
 
@@ -384,7 +385,8 @@ class StoreType:
     ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
     ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
-    store, which both faces can take away (``Leaving``, ``LeavingInSpark``).
+    store, which both faces can take away (``Leaving``, ``LeavingInSpark``). ``marks``: one that writes there keeps the
+    number of its last batch in the store, which ``Admin`` can take away (``Marking``).
     ``empties``: a record of a changelog with an empty key and no value says that no row is left.
     ``described``: the headings of DESCRIBE ENTITY's answer, where they are not those of a topic.
     ``dated``: reading from ``latest`` is reading from a moment on, which is that of the statement.
@@ -420,6 +422,7 @@ class StoreType:
     keep_hint: str | None = None
     trouble: str | None = None
     leaves: bool = False
+    marks: bool = False
     empties: bool = False
     described: tuple[str, ...] = ()
     dated: bool = False
@@ -508,6 +511,16 @@ class KeepingInSpark(Protocol):
         """The settings of a producer of bad records."""
 
 
+class RealTimeInSpark(Protocol):
+    """What ``SparkFace`` has too where ``Can.REAL_TIME`` is whole."""
+
+    def follow(self, spark: Any, source: Any, access: Any, query: str) -> Dataframe:
+        """As ``read``, of a source that Spark's real-time mode knows."""
+
+    def asks(self, source: Any, access: Any) -> dict[str, Any]:
+        """What the kernel asks for the source's offsets with: its ``topic``, and a client's ``properties``."""
+
+
 class Asked(Protocol):
     """What ``Admin`` has too where ``Can.LOOKUP`` is whole."""
 
@@ -534,3 +547,10 @@ class Leaving(Protocol):
 
     async def forget(self, left: Mapping[str, Any]) -> None:
         """Take away what a query left that no worker runs any more. ``left``: what a source's checkpoint says of it."""
+
+
+class Marking(Protocol):
+    """What ``Admin`` has too where ``StoreType.marks``."""
+
+    async def unmark(self, query: str) -> None:
+        """Take away what a query that is over for good kept of its batches. Nothing, if there is nothing."""

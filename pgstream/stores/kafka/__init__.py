@@ -24,10 +24,13 @@ STORE = StoreType(
     sending=("kafka.producer.",),
     keep_hint="Give 'kafka.topic.retention.ms' = '-1' to a new topic, or change that of an existing one.",
     trouble="pgstream.stores.kafka.troubles:trouble",
+    marks=True,
     jars=(("kafka.sasl.hash_function=AWS_MSK_IAM", "msk"),),
     metadata='STRUCT<topic VARCHAR, "partition" INTEGER, "offset" BIGINT, timestamp_type VARCHAR>',
     can={
-        **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA),
+        **full(
+            *ENTITIES, Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA, Can.REAL_TIME
+        ),
         Can.TABLE: Never("A topic is read and written as a stream or a changelog."),
         Can.LOOKUP: Never("Keep a topic as a materialized view, and look rows up in that."),
     },

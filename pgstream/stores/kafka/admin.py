@@ -84,6 +84,9 @@ class KafkaAdmin:
     async def insert(self, entity: str, record: NewRecord) -> None:
         await self._call(lambda: self._insert(entity, record), entity)
 
+    async def unmark(self, query: str) -> None:
+        await self._call(lambda: self._unmark(query))
+
     async def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
         # The consumer lives on the one thread: closing it waits its turn behind the poll that is running.
         consumer = await self._call(lambda: self._open_reader(entity, from_beginning), entity)
@@ -91,7 +94,7 @@ class KafkaAdmin:
             while True:
                 for message in await self._call(lambda: consumer.consume(500, 0.1), entity):
                     if message.error() is not None:
-                        raise reasons.translate(message.error(), self.name, entity)
+                        raise reasons.translate(message.error(), self.name, self._connection, entity)
                     yield _record(message)
         finally:
             self._thread.submit(consumer.close)
@@ -107,10 +110,9 @@ class KafkaAdmin:
             async with asyncio.timeout(PATIENCE_S + 1.5):
                 return await loop.run_in_executor(self._thread, work)
         except KafkaException as e:
-            raise reasons.translate(e.args[0], self.name, entity) from None
+            raise reasons.translate(e.args[0], self.name, self._connection, entity) from None
         except CannotSign as e:
-            hint = "Check 'kafka.msk.…' and the server's own AWS identity."
-            raise StoreUnreachable(name=self.name, why=str(e), hint=hint) from None
+            raise reasons.refused(self.name, self._connection, str(e)) from None
         except TimeoutError:
             raise StoreUnreachable(name=self.name, why=f"broker {self._brokers} did not answer in time") from None
 
@@ -123,6 +125,17 @@ class KafkaAdmin:
                 sign()
             self._client = AdminClient({**self._settings, "error_cb": self._reports.append})
         return self._client
+
+    def _unmark(self, query: str) -> None:
+        """The consumer groups of ``KafkaWriter.scala``: else the brokers keep them for offsets.retention.minutes."""
+        self._topics()
+        found = self._admin().list_consumer_groups(request_timeout=PATIENCE_S).result()
+        groups = [g.group_id for g in found.valid if g.group_id.startswith(f"pgstream-{query}-")]
+        if groups:
+            for deleted in self._admin().delete_consumer_groups(groups, request_timeout=PATIENCE_S).values():
+                deleted.result()
+        if found.errors:
+            raise found.errors[0]  # a broker did not answer: it may have more
 
     def _topics(self) -> dict[str, Any]:
         """All topics. Not asked by name: brokers may create a topic that a metadata request names."""

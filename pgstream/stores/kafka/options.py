@@ -226,6 +226,7 @@ RELATION = OptionTable(
         shared.VALUE_FORMAT,
         shared.TIMESTAMP,
         shared.TIMESTAMP_FORMAT,
+        *shared.TIME,
         *_READING,
         Option(
             "topic.partitions",

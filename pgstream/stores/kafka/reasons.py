@@ -16,6 +16,7 @@ from pgstream.errors import (
     InsufficientPrivilege,
     InvalidOption,
     PgStreamError,
+    StoreRefused,
     StoreUnreachable,
     UndefinedEntity,
 )
@@ -42,12 +43,19 @@ _REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError._INVALID_ARG,
 }
+UNTRUSTED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.ILLEGAL_SASL_STATE,
+}
+"""Somebody answered, and does not let us in."""
 MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
-def translate(error: KafkaError, store: str, entity: str = "") -> PgStreamError:
+def translate(error: KafkaError, store: str, c: Connection, entity: str = "") -> PgStreamError:
     """Our condition for one of the library's errors; what is not in the tables is a store that cannot serve."""
-    code, why = error.code(), _sentence(error.str())
+    code, why = error.code(), _masked(_sentence(error.str()), c)
     if code in MISSING:
         return UndefinedEntity(name=entity, store=store)
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -56,6 +64,8 @@ def translate(error: KafkaError, store: str, entity: str = "") -> PgStreamError:
         return InsufficientPrivilege(kind="entity", name=f'"{entity}"', detail=f"The broker said: {why}.")
     if code in _REFUSED:
         return InvalidOption(what=f'store "{store}" refused entity "{entity}": {why}', hint=meant(why))
+    if code in UNTRUSTED:
+        return refused(store, c, why)
     return StoreUnreachable(name=store, why=why)
 
 
@@ -65,24 +75,63 @@ _NETWORK = ("Connection refused", "Failed to resolve", "nreachable", "timed out"
 
 def unreachable(store: str, c: Connection, error: KafkaError, reports: Sequence[KafkaError]) -> StoreUnreachable:
     """Why no broker answers. ``error`` is the call's; ``reports`` are those that the client made beside it."""
-    why = _telling(c, error, reports)
-    for secret in c.secrets:
-        why = why.replace(secret, "********")
-    if "OAUTHBEARER token" in why:
-        return StoreUnreachable(name=store, why=why, hint="Check 'kafka.sasl.oauthbearer.…'.")
-    if "SASL" in why:
-        return StoreUnreachable(name=store, why=why, hint="Check 'kafka.sasl.…': mechanism and credentials.")
+    why = _masked(_telling(c, error, reports), c)
+    if "SASL" in why or any(r.code() in UNTRUSTED for r in reports):
+        return refused(store, c, why)
     if (found := complaint(c)) is not None:
         return StoreUnreachable(name=store, why=f"broker {c.brokers}: {found.why}", hint=found.hint)
     reached = not any(word in why for word in _NETWORK)
-    closed = error.code() == KafkaError._TRANSPORT and not c.authenticated and reached
-    hint = "A broker that wants authentication closes the connection: 'kafka.sasl.…' says how." if closed else None
-    return StoreUnreachable(name=store, why=why, hint=hint)
+    if error.code() != KafkaError._TRANSPORT or not reached:
+        return StoreUnreachable(name=store, why=why)
+    wants, how = (
+        ("refuses the credentials may close", credentials(c))
+        if c.authenticated
+        else ("wants authentication closes", _HOW)
+    )
+    return StoreUnreachable(name=store, why=why, hint=f"A broker that {wants} the connection. {how}")
+
+
+_HOW = "'kafka.sasl.hash_function', 'kafka.sasl.username' and 'kafka.sasl.password' say how."
+_MECHANISM = "'kafka.sasl.hash_function'"
+_TOKENS = "'kafka.sasl.oauthbearer.token.endpoint.url'"
+_CLIENT = "'kafka.sasl.oauthbearer.client.id' and 'kafka.sasl.oauthbearer.client.secret'"
+
+
+def credentials(c: Connection) -> str:
+    """The parameters that the store shows who it is by, to be checked."""
+    if c.tokens is not None:
+        return f"Check {_CLIENT}, and 'kafka.sasl.oauthbearer.scope'."
+    if c.msk is not None:
+        return "Check 'kafka.msk.iam_role_arn', 'kafka.msk.aws_region' and the server's own AWS identity."
+    return f"Check 'kafka.sasl.username' and 'kafka.sasl.password', and that the user was made for {_MECHANISM}."
+
+
+def refused(store: str, c: Connection, why: str) -> StoreRefused:
+    """A broker, or who gives the tokens for it, does not let us in; ``why`` holds no secret."""
+    hint = credentials(c)
+    if "OAUTHBEARER token" in why and "certificate" in why:
+        hint = (
+            f"Check {_TOKENS}, and 'kafka.sasl.oauthbearer.ca_cert_file', which gives the authorities to trust there."
+        )
+    elif "OAUTHBEARER token" in why and any(word in why for word in (*_NETWORK, "onnect to")):
+        hint = f"Check {_TOKENS} and the network between this server and it."
+    elif "Unsupported SASL mechanism" in why:
+        hint = f"Check {_MECHANISM}."
+    elif "not valid in current SASL state" in why:
+        hint = f"The broker wants no SASL at this port: leave {_MECHANISM} out, or give another port in 'uris'."
+    return StoreRefused(name=store, why=why, hint=hint)
+
+
+def _masked(text: str, c: Connection) -> str:
+    for secret in c.secrets:
+        text = text.replace(secret, "********")
+    return text
 
 
 def _telling(c: Connection, error: KafkaError, reports: Sequence[KafkaError]) -> str:
-    """The first report that names a broker says more than the error of the call."""
-    telling = [r.str() for r in reports if r.code() != KafkaError._ALL_BROKERS_DOWN]
+    """The first report of a broker says more than the error of the call; best is one that a broker answered."""
+    known = [r for r in reports if r.code() != KafkaError._ALL_BROKERS_DOWN]
+    telling = [r.str() for r in sorted(known, key=lambda r: r.code() not in UNTRUSTED)]
     if not telling:
         return f"broker {c.brokers}: {_sentence(error.str())}"
     m = _REPORT.match(telling[0])

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.streaming import DataStreamReader
 
 from pgstream.errors import InvalidOption
 from pgstream.stores.kafka.client import java
@@ -30,29 +31,32 @@ class KafkaStreams:
 
         Only committed records; offsets that are gone fail the query instead of being skipped.
         """
+        most = source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS)
+        return _shaped(self._reader(spark, source, access, query).option("maxOffsetsPerTrigger", most).load())
+
+    def follow(self, spark: SparkSession, source: Any, access: Any, query: str) -> DataFrame:
+        """The same of a query that runs in real time: a batch has no end that is known before."""
+        jvm: Any = spark._jvm
+        raw = self._reader(spark, source, access, query).load()
+        kernel = jvm.org.apache.spark.sql.pgstream.Kernel
+        return _shaped(DataFrame(kernel.realTime(raw._jdf, query), spark))
+
+    def asks(self, source: Any, access: Any) -> dict[str, Any]:
+        return {"topic": source.entity, "properties": self.consumer(access.options, source.options)}
+
+    def _reader(self, spark: SparkSession, source: Any, access: Any, query: str) -> DataStreamReader:
         reader = spark.readStream.format("kafka").option("subscribe", source.entity)
         settings = self.consumer(access.options, source.options)
         for name, value in settings.items():
             reader = reader.option(f"kafka.{name}", value)
-        raw = (
+        return (
             reader.options(**starting(source.starting_position, lambda: _partitions(spark, settings, source.entity)))
             .option("groupIdPrefix", f"pgstream-{query}")
-            .option("maxOffsetsPerTrigger", source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS))
             .option("failOnDataLoss", "true")
             .option("includeHeaders", "true")
             # A broker that is away ends the batch soon: the query then says so, and is tried again.
             .option("fetchOffset.numRetries", "1")
             .option("kafkaConsumer.pollTimeoutMs", "15000")
-            .load()
-        )
-        return raw.select(
-            "key",
-            "value",
-            fn.col("timestamp").alias("__time"),
-            fn.col("partition").alias("__partition"),
-            fn.col("offset").alias("__offset"),
-            fn.col("headers").alias("__headers"),
-            fn.expr(f"struct(topic, partition, offset, {_KIND} AS timestamp_type)").alias("__metadata"),
         )
 
     def write(self, sink: Any, access: Any) -> dict[str, Any]:
@@ -66,7 +70,10 @@ class KafkaStreams:
         """Settings of the source's consumers, ``kafka.consumer.*`` options last."""
         own = {"isolation.level": "read_committed", "fetch.max.wait.ms": "100", "max.partition.fetch.bytes": "4194304",
                "default.api.timeout.ms": "10000", "request.timeout.ms": "8000"}  # fmt: skip
-        return own | java(store) | _family(given, "kafka.consumer.")
+        asked = java(store) | _family(given, "kafka.consumer.")
+        if "request.timeout.ms" in asked:
+            del own["default.api.timeout.ms"]  # Kafka wants it to be no shorter
+        return own | asked
 
     def producer(self, store: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
         """Settings of a sink's producers, ``kafka.producer.*`` options last."""
@@ -91,6 +98,18 @@ def starting(position: str, partitions: Callable[[], tuple[str, int]]) -> dict[s
             hint=f"Its partitions are 0 to {count - 1}.",
         )
     return {"startingOffsets": json.dumps({topic: {str(p): said.get(p, -2) for p in range(count)}})}
+
+
+def _shaped(raw: DataFrame) -> DataFrame:
+    return raw.select(
+        "key",
+        "value",
+        fn.col("timestamp").alias("__time"),
+        fn.col("partition").alias("__partition"),
+        fn.col("offset").alias("__offset"),
+        fn.col("headers").alias("__headers"),
+        fn.expr(f"struct(topic, partition, offset, {_KIND} AS timestamp_type)").alias("__metadata"),
+    )
 
 
 def _partitions(spark: SparkSession, settings: Mapping[str, str], topic: str) -> tuple[str, int]:

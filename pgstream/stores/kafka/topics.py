@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Collection
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from pgstream.stores.spec import Extent
@@ -31,8 +32,26 @@ CONFIGS = (
 _UNKNOWN = re.compile(r"unknown topic config name: (?P<name>\S+)", re.IGNORECASE)
 
 
-def extents(client: Any, entity: str, partitions: Iterable[int], patience_s: float) -> list[Extent]:
-    """The first and the next offset of each partition: two requests a broker, however many partitions."""
+_MOVING = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
+           KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH}  # fmt: skip
+
+
+def extents(client: Any, entity: str, partitions: Collection[int], patience_s: float) -> list[Extent]:
+    """The first and the next offset of each partition: two requests a broker, however many partitions.
+
+    Asked for again while a partition has no leader that knows to be it: of a topic that was just made, or is moved.
+    """
+    end = time.monotonic() + patience_s / 2
+    while True:
+        try:
+            return _extents(client, entity, partitions, patience_s)
+        except KafkaException as e:
+            if e.args[0].code() not in _MOVING or time.monotonic() > end:
+                raise
+        time.sleep(0.1)
+
+
+def _extents(client: Any, entity: str, partitions: Collection[int], patience_s: float) -> list[Extent]:
     ends = []
     for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
         wanted = {TopicPartition(entity, p): spec for p in partitions}

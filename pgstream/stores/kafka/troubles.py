@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pgstream.errors import StoreUnreachable
+from pgstream.errors import StoreRefused, StoreUnreachable
 from pgstream.stores.spec import Trouble, sentence
 
 _KAFKA = "org.apache.kafka.common.errors."
@@ -26,7 +26,7 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
     if name.startswith(_KAFKA):
         return _of_client(short, message, store, root)
     if short == "LoginException":
-        return _away("refused", store, f"could not log in: {sentence(root)}")
+        return _away("refused", store, sentence(root), StoreRefused)
     if "KAFKA_DATA_LOSS" in message or short == "OffsetOutOfRangeException":
         gone = "the topic no longer holds records that the query has not read yet"
         return Trouble(
@@ -43,9 +43,11 @@ def _of_client(short: str, message: str, store: str, root: str) -> Trouble:
     why = sentence(message) or short
     if short == "SslAuthenticationException" and root != message:
         why = f"{why}: {sentence(root)}"
+    if short == "SaslAuthenticationException":
+        return _away("refused", store, why, StoreRefused)
     return _away("refused" if short in _UNTRUSTED else "user" if short in _REFUSED else "store", store, why)
 
 
-def _away(kind: str, store: str, why: str) -> Trouble:
-    e = StoreUnreachable(name=store, why=why, hint=_CREDENTIALS if kind == "refused" else None)
+def _away(kind: str, store: str, why: str, condition: type[StoreUnreachable] = StoreUnreachable) -> Trouble:
+    e = condition(name=store, why=why, hint=_CREDENTIALS if kind == "refused" else None)
     return Trouble(kind, e.sqlstate, e.text, e.detail, e.hint)

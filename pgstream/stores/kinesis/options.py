@@ -6,6 +6,7 @@ Must not know: what a client library calls a setting; ``client.py`` translates. 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from pgstream.stores import aws, shared
@@ -23,6 +24,13 @@ def position(text: str) -> str:
         case "timestamp":
             return f"timestamp:{shared.moment(rest)}"
     raise ValueError("it is not earliest, latest or timestamp:<time>")
+
+
+def consumer(text: str) -> str:
+    """The name of a registered consumer; not its ARN."""
+    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,128}", text):
+        raise ValueError("it is not a name of 1 to 128 letters, digits and _.-")
+    return text
 
 
 OPTIONS = OptionTable(
@@ -142,8 +150,10 @@ _READING = (
     Option(
         "kinesis.consumer.name",
         Kind.TEXT,
-        "Consumer whose own share of each shard is read (enhanced fan-out).",
-        later="Enhanced fan-out is planned; without it all readers of a shard share its 2 MB a second.",
+        "Consumer that is registered with the data stream: its own share of each shard is read (enhanced fan-out), 2 "
+        "MB a second. One that no other query reads by.",
+        example="analytics",
+        shape=consumer,
     ),
 )
 _KEYS = ("JSON", "PRIMITIVE")
@@ -162,6 +172,7 @@ RELATION = OptionTable(
         shared.VALUE_FORMAT,
         shared.TIMESTAMP,
         shared.TIMESTAMP_FORMAT,
+        *shared.TIME,
         *_READING,
         Option(
             "topic.shards",

@@ -14,6 +14,7 @@ from pgstream.errors import (
     InvalidOption,
     NotReady,
     PgStreamError,
+    StoreRefused,
     StoreUnreachable,
     UndefinedEntity,
 )
@@ -61,7 +62,7 @@ def translate(error: Exception, store: str, c: Connection, entity: str = "", mak
     if code == "ResourceInUseException":
         return NotReady(what=f'entity "{entity}" is being changed: {why}', hint="Try again when it is ACTIVE.")
     if code in UNTRUSTED:
-        return StoreUnreachable(name=store, why=f"{c.place} refuses the credentials: {why}", hint=UNTRUSTED[code])
+        return StoreRefused(name=store, why=f"{c.place} refuses the credentials: {why}", hint=UNTRUSTED[code])
     if code in _BUSY:
         return StoreUnreachable(name=store, why=f"{c.place} is asked too often: {why}", hint="Try again in a moment.")
     if code in DENIED:

@@ -48,6 +48,7 @@ class KinesisStreams:
             "begin": begin(source.starting_position),
             "most": int(source.options.get("source.max.records.per.trigger", CATCH_UP_RECORDS)),
             "poll_ms": int(source.options.get("kinesis.poll.interval.millis", POLL_MS)),
+            "consumer": source.options.get("kinesis.consumer.name", ""),
         }
         return spark.readStream.format(_PROVIDER).options(config=json.dumps(config), password=keys).load()
 

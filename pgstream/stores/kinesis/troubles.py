@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pgstream.errors import StoreUnreachable
+from pgstream.errors import StoreRefused, StoreUnreachable
 from pgstream.stores.kinesis.reasons import DENIED, UNTRUSTED
 from pgstream.stores.spec import Trouble, sentence
 
@@ -32,8 +32,12 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
     code, _, why = message.partition(": ")
     if code == "ResourceNotFoundException":
         return Trouble("store", "42704", "the data stream does not exist", sentence(why) + ".")
-    e = StoreUnreachable(name=store, why=sentence(why), hint=_WAY)
+    if code == "ConsumerNotFoundException":
+        how = "Register it: aws kinesis register-stream-consumer --stream-arn ... --consumer-name ..."
+        return Trouble("user", "42704", "the data stream has no such consumer", sentence(why) + ".", how)
     if code in UNTRUSTED:
-        return Trouble("refused", e.sqlstate, e.text, e.detail, UNTRUSTED[code])
+        e: StoreUnreachable = StoreRefused(name=store, why=sentence(why), hint=UNTRUSTED[code])
+        return Trouble("refused", e.sqlstate, e.text, e.detail, e.hint)
+    e = StoreUnreachable(name=store, why=sentence(why), hint=_WAY)
     kind = "refused" if code in DENIED else "user" if code in _REFUSED else "store"
     return Trouble(kind, e.sqlstate, e.text, e.detail, e.hint)

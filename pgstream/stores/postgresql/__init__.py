@@ -41,6 +41,7 @@ STORE = StoreType(
     can={
         **full(*ENTITIES, Can.STREAM, Can.CHANGELOG, Can.TABLE, Can.SINK, Can.DELETES, Can.LOOKUP),
         Can.METADATA: Never("Where a change stands is in its column source."),
+        Can.REAL_TIME: Later("In real time records go from one topic of Kafka to another."),
         Can.BAD_RECORDS: Later("Bad records are kept in topics; name one with source.deserialization.error.log.store."),
     },
     admin="pgstream.stores.postgresql.admin:PostgresAdmin",

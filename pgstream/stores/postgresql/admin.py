@@ -6,6 +6,7 @@ Must not know: statements, Spark. Start reading at ``PostgresAdmin``.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -184,12 +185,20 @@ class PostgresAdmin:
         """Drop the slot and the publication that were made for a query (``TableSlot.scala`` wrote down which)."""
         async with self._open(left["table"]) as c:
             if left["made"]:
+                await self._inactive(c, left["slot"])
                 await c.execute(
                     "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
                     [left["slot"]],
                 )
             if left["published"]:
                 await c.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(left["publication"])))
+
+    async def _inactive(self, c: Connection, slot: str) -> None:
+        """Wait a while: its reader has died a moment ago, and the server may not have seen it yet."""
+        for _ in range(50):
+            if not await self._rows(c, "SELECT FROM pg_replication_slots WHERE slot_name = %s AND active", slot):
+                return
+            await asyncio.sleep(0.1)
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

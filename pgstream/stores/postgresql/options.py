@@ -85,6 +85,7 @@ RELATION = OptionTable(
                example="public.customers,sales.orders"),
         _FORMAT,
         shared.TIMESTAMP,
+        *shared.TIME,
         # A table is more than what changes in it from now on.
         replace(_READING[0], default="EARLIEST"),
         *_READING[1:],

@@ -15,6 +15,7 @@ from pgstream.errors import (
     InsufficientPrivilege,
     InvalidOption,
     PgStreamError,
+    StoreRefused,
     StoreUnreachable,
     UndefinedColumn,
     UndefinedEntity,
@@ -36,7 +37,7 @@ def translate(e: psycopg.Error, store: str, entity: str) -> PgStreamError:
     """The condition of ours that says what went wrong."""
     code = e.sqlstate or ""
     if code[:2] in ("", "08", "28", "3D", "53", "57", "55") or isinstance(e, psycopg.OperationalError):
-        return StoreUnreachable(name=store, why=_why(e), hint=_hint(code, str(e)))
+        return unreachable(store, code, _why(e), str(e))
     told = e.diag.message_primary or _why(e)
     match code:
         case "42501":
@@ -68,6 +69,17 @@ def _why(e: psycopg.Error) -> str:
     return text
 
 
+def unreachable(store: str, code: str, why: str, said: str) -> StoreUnreachable:
+    """Why there is no connection. ``code`` is empty for what fails while libpq connects, ``said`` all that it says."""
+    if code[:2] == "28" or any(word in said for word in _UNTRUSTED):
+        return StoreRefused(name=store, why=why, hint=_hint(code, said))
+    return StoreUnreachable(name=store, why=why, hint=_hint(code, said))
+
+
+_ROLE = re.compile(r'role ".*" (does not exist|is not permitted to log in)')
+_UNTRUSTED = ("authentication failed", "no password supplied", "pg_hba.conf", 'FATAL:  role "')
+
+
 def _hint(code: str, text: str) -> str | None:
     lowered = text.lower()
     if "client certificate" in lowered or "certificate authentication" in lowered or " alert " in lowered:
@@ -78,8 +90,14 @@ def _hint(code: str, text: str) -> str | None:
         if code == known:
             return hint
     # libpq gives no code for what fails while it connects.
-    if "authentication failed" in text:
+    if "authentication failed" in text or "no password supplied" in text:
         return _HINTS["28P01"]
+    if _ROLE.search(text) is not None:
+        return "Check 'postgres.username'."
+    if "permission denied for database" in text:
+        return "The user of 'postgres.username' needs CONNECT on the database in 'uris'."
+    if any(word in text for word in ("too many c", "connection slots")):
+        return "Try again when the server has a connection free, or raise its limit."
     if "pg_hba.conf" in text or "SSL" in text or "certificate" in text:
         return _HINTS["28000"]
     if "does not exist" in text:

@@ -6,14 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pgstream import stores
 from pgstream.errors import DuplicateObject, InvalidOption, PgStreamError, StoreUnreachable, UndefinedEntity
 from pgstream.stores.kafka import STORE
-from pgstream.stores.spec import Admin, Extent, NewRecord, Record
+from pgstream.stores.spec import Admin, Extent, Marking, NewRecord, Record
 from tests.server import Kafka
 
 PLAIN = {"tls.disabled": "true"}
@@ -96,6 +97,19 @@ async def test_uncommitted_records_are_not_shown(admin: Admin, kafka: Kafka) -> 
     producer.produce("ka_tx", b"committed")
     await asyncio.to_thread(producer.commit_transaction)
     assert [r.value for r in await first(admin.read("ka_tx", from_beginning=True), 1)] == [b"committed"]
+
+
+async def test_what_a_querys_writers_kept_of_its_batches_goes(admin: Admin, kafka: Kafka) -> None:
+    await admin.create("ka_marks", {"kafka.partitions": "1"})
+    for group in ("pgstream-ka1-t0", "pgstream-ka1-o1-p3", "pgstream-ka10-t0"):
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+        await asyncio.to_thread(consumer.commit, offsets=[TopicPartition("ka_marks", 0, 7)], asynchronous=False)
+        consumer.close()
+    marking = cast(Marking, admin)
+    await marking.unmark("ka1")
+    await marking.unmark("ka1")  # nothing is left to do
+    listed = (await asyncio.to_thread(kafka.admin.list_consumer_groups().result)).valid
+    assert [g.group_id for g in listed if g.group_id.startswith("pgstream-ka")] == ["pgstream-ka10-t0"]
 
 
 async def test_a_cancelled_reader_stops_at_once(admin: Admin, kafka: Kafka) -> None:

@@ -66,6 +66,55 @@ def orders(kafka: Kafka, *rows: tuple[int, str | None]) -> None:
     kafka.produce("lk_orders", [(sku, json.dumps({"id": i, "sku": sku, "n": i})) for i, sku in rows])
 
 
+def test_subqueries_over_a_table_of_a_store(
+    server: Server, looks: psycopg.Connection[Any], kafka: Kafka, source: Postgres
+) -> None:
+    """As PostgreSQL answers them, NULL included; two rows for a value end the query, which says so."""
+    kafka.topic("lk_asked")
+    source.run("CREATE TABLE listed (sku text, n bigint)",
+               "INSERT INTO listed VALUES ('a', 1), ('a', 2), ('b', NULL)")  # fmt: skip
+    run(
+        looks,
+        """CREATE TABLE listed (sku VARCHAR, n BIGINT) WITH ('store' = lk_pg);
+        CREATE STREAM asked (id BIGINT, sku VARCHAR, n BIGINT) WITH ('store' = lk_kafka, 'topic' = 'lk_asked',
+        'value.format' = 'json', 'starting.position' = 'earliest')""",
+    )
+
+    def ask(*rows: tuple[int, str | None, int | None]) -> None:
+        kafka.produce("lk_asked", [(None, json.dumps({"id": i, "sku": sku, "n": n})) for i, sku, n in rows])
+
+    query = query_of(
+        looks,
+        """CREATE MATERIALIZED VIEW answered AS SELECT id,
+          sku IN (SELECT sku FROM listed) AS known, n NOT IN (SELECT l.n FROM listed l) AS other,
+          EXISTS (SELECT 1 FROM listed WHERE sku = asked.sku AND n = asked.n) AS both_,
+          (SELECT count(*) FROM listed l WHERE l.sku = asked.sku) AS times, (SELECT max(n) FROM listed) AS most,
+          (SELECT n FROM listed l WHERE l.sku = asked.sku AND l.n = 2) AS two, n > ALL (SELECT n FROM listed
+          WHERE sku = 'a') AS above FROM asked""",
+    )
+    some = query_of(
+        looks,
+        """CREATE MATERIALIZED VIEW answered_b AS SELECT id FROM asked WHERE (sku, n) IN
+          (SELECT sku, n FROM listed) AND NOT EXISTS (SELECT * FROM listed WHERE sku = 'none')""",
+    )
+    ask((1, "a", 1), (2, "b", 3), (3, None, 2), (4, "none", 3))
+
+    def seen(text: str, wanted: list[Any]) -> None:
+        within(90, lambda: looks.execute(text.encode()).fetchall() == wanted)
+
+    seen("SELECT * FROM answered ORDER BY id", [
+        (1, True, False, True, 2, 2, 2, False), (2, True, None, False, 1, 2, None, True),
+        (3, None, False, False, 0, 2, None, False), (4, False, None, False, 0, 2, None, True),
+    ])  # fmt: skip
+    seen("SELECT id FROM answered_b", [(1,)])
+    source.run("INSERT INTO listed VALUES ('none', 2), ('none', 2)")
+    ask((5, "a", 2), (6, "none", None))
+    within(90, lambda: facts(looks, query)["state"] == "errored")
+    assert "more than one row" in str(facts(looks, query)), facts(looks, query)
+    within(60, lambda: facts(looks, some)["state"] == "running")
+    seen("SELECT id FROM answered_b", [(1,)])
+
+
 def test_a_table_of_a_store_beside_a_stream(
     server: Server, looks: psycopg.Connection[Any], kafka: Kafka, source: Postgres
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pgstream.errors import InvalidOption, PgStreamError, RegistryUnreachable
 from pgstream.formats import registry
-from pgstream.formats.registry import Registry
+from pgstream.formats.registry import Registry, advice
 from pgstream.statements.schema_registries import OPTIONS
 from tests.false_registry import LONG, client, false_registry, tls
 from tests.pg.door.certificates import Authority
@@ -86,12 +86,25 @@ async def test_mutual_tls(tmp_path: Path) -> None:
      ("refuses", "refuses the credentials")],
 )  # fmt: skip
 async def test_a_broken_registry_is_named_soon(manner: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_URL_S", 0.3)
+    if manner != "endless":  # which is told by its size, however slowly that comes
+        monkeypatch.setattr(registry, "_URL_S", 0.3)
     monkeypatch.setattr(registry, "_LARGEST", 1 << 20)
     with false_registry() as r:
         r.manner = manner
         text = await why(r.url, confluent__username="bob", confluent__password="hush")
         assert any(word in text for word in said.split("|")) and "hush" not in text
+
+
+async def test_the_hint_names_what_was_refused() -> None:
+    with false_registry() as r:
+        r.manner = "refuses"
+        with pytest.raises(RegistryUnreachable) as refused:
+            await latest(r.url, confluent__username="bob", confluent__password="hush")
+    assert "'confluent.password'" in str(refused.value.hint)
+    assert advice(refused.value.text) == refused.value.hint
+    with pytest.raises(RegistryUnreachable) as away:
+        await latest(DEAD)
+    assert "'uris'" in str(away.value.hint) and "password" not in str(away.value.hint)
 
 
 async def test_the_next_url_is_asked_when_one_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

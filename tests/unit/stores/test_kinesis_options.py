@@ -73,6 +73,7 @@ def test_positions_of_other_systems_are_refused() -> None:
     [
         ("ExpiredTokenException", "refused"), ("AccessDeniedException", "refused"), ("Unreachable", "store"),
         ("ResourceNotFoundException", "store"), ("ValidationException", "user"), ("InternalFailure", "store"),
+        ("ConsumerNotFoundException", "user"),
     ],
 )  # fmt: skip
 def test_what_exceptions_of_the_kernel_mean(code: str, kind: str) -> None:

@@ -116,5 +116,12 @@ def test_troubles_say_what_to_do() -> None:
     # Where rows are looked up, the store is named: a query may have several.
     looked = told("store\n58000\nConnection refused\n\nother")
     assert looked is not None and looked.message == 'could not reach store "other": connection refused'
+    busy = told('store\n55006\nreplication slot "a" is active for PID 7\nAnother query reads this slot.')
+    assert busy is not None and (busy.kind, busy.sqlstate, busy.hint) == (
+        "store",
+        "55006",
+        "Another query reads this slot.",
+    )
+    assert busy.message == 'replication slot "a" is active for PID 7'
     # What a view's database says is not this store's.
     assert stores.trouble("postgresql", {"class": "org.postgresql.util.PSQLException", "message": "x"}, "s", "") is None

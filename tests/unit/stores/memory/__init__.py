@@ -24,6 +24,7 @@ STORE = StoreType(
     can={
         **full(*ENTITIES),
         **dict.fromkeys((Can.STREAM, Can.CHANGELOG, Can.SINK, Can.DELETES, Can.BAD_RECORDS, Can.METADATA), LATER),
+        Can.REAL_TIME: LATER,
         **dict.fromkeys((Can.TABLE, Can.LOOKUP), Never("A memory has no tables.")),
     },
     admin="tests.unit.stores.memory.admin:MemoryAdmin",
