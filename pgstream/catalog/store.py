@@ -16,13 +16,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy.exc
 import structlog
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.pool import QueuePool
 
+from pgstream import traces
 from pgstream.catalog import (
     authority,
     authors,
@@ -84,6 +86,8 @@ REPLACES = "replace_materialized_view_as"
 """The kind of a query that was made to replace another."""
 _TAKE_TURN = text(postgres.TAKE_TURN)
 _COPY_TURN = text(system_copies.TURN)
+_CLOSES_S = 5
+"""How long connections that are in use are waited for in the end."""
 log = structlog.get_logger(__name__)
 
 
@@ -212,6 +216,11 @@ class Catalog:
                 self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
+        # The work of a client that has gone may be ending still: a connection that comes back later is lost, too.
+        for _ in range(_CLOSES_S * 100):
+            if not cast(QueuePool, self._engine.pool).checkedout():
+                break
+            await asyncio.sleep(0.01)
         await self._engine.dispose()
 
     async def refresh(self) -> None:
@@ -262,16 +271,17 @@ class Catalog:
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[Change]:
         """One transaction, then its effect in the snapshot here, and a word to other servers."""
-        async with self._changing:
-            try:
-                async with AsyncExitStack() as after, self._reading() as session, session.begin():
-                    await session.execute(_TAKE_TURN)
-                    await authors.sign(session)
-                    yield Change(session, after, self._administrator)
-                    await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
-                    await self._reader.forget(session)
-            finally:
-                await self.refresh()
+        with traces.span("change the catalogue"):
+            async with self._changing:
+                try:
+                    async with AsyncExitStack() as after, self._reading() as session, session.begin():
+                        await session.execute(_TAKE_TURN)
+                        await authors.sign(session)
+                        yield Change(session, after, self._administrator)
+                        await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
+                        await self._reader.forget(session)
+                finally:
+                    await self.refresh()
 
     # Stores
 

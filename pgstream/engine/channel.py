@@ -64,10 +64,14 @@ class Reader(msgspec.Struct, frozen=True):
 
 
 class Analyze(msgspec.Struct, frozen=True, tag="analyze"):
-    """Ask Spark's analyzer for the plan's output columns. Answer: Analyzed or Failed with the same ``id``."""
+    """Ask Spark's analyzer for the plan's output columns. Answer: Analyzed or Failed with the same ``id``.
+
+    ``trace``, here and elsewhere: the span that asks (``traces.carried``).
+    """
 
     id: int
     plan: bytes
+    trace: str = ""
 
 
 class Compile(msgspec.Struct, frozen=True, tag="compile"):
@@ -79,6 +83,7 @@ class Compile(msgspec.Struct, frozen=True, tag="compile"):
     id: int
     text: str
     refers: dict[str, str] = {}
+    trace: str = ""
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
@@ -90,8 +95,9 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     ``beside``: the table that is written in the view's stead, until the query replaces the one that keeps the view.
     ``checkpoint`` is a folder or URL, None for interactive queries (a temporary one is used and removed).
     ``limits``: by topic and partition the first offset that does not count any more; of partition -1 it is that of all
-    others.
+    others. ``ceiling_ms``: event time goes no further, in milliseconds since 1970.
     ``settings`` are Spark settings fixed at the query's creation, such as shuffle partitions.
+    ``origin``: the span in which the query was created, where this server still knows it.
     """
 
     query: str
@@ -106,6 +112,9 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     notify: dict[str, str] = {}
     beside: str = ""
     limits: dict[str, dict[int, int]] = {}
+    ceiling_ms: int | None = None
+    trace: str = ""
+    origin: str = ""
 
     def __repr__(self) -> str:
         return f"Start(query={self.query!r}, attempt={self.attempt})"

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
-from pgstream import types
+from pgstream import traces, types
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
@@ -121,7 +122,8 @@ class ComputePool:
             self.wake(warm=True)
             if self._ending is not None:
                 await asyncio.wait({self._ending})
-            await self._pool.wait_ready(READY_S)
+            with traces.NOTHING if self._pool.is_ready else traces.span("wait for the worker"):
+                await self._pool.wait_ready(READY_S)
         finally:
             self._waiting -= 1
 
@@ -307,13 +309,15 @@ class ComputePool:
 
     async def analyze(self, plan: Plan) -> Columns:
         """Output columns: name, type, nullable. Errors: the analyzer's, with position; EngineUnavailable."""
-        found = await self._ask(lambda id: Analyze(id, plan.json()))
+        with traces.span("analyze"):
+            found = await self._ask(lambda id: Analyze(id, plan.json(), traces.carried()))
         assert isinstance(found, Analyzed)
         return [(name, types.from_spark(text), nullable) for name, text, nullable in found.columns]
 
     async def compile(self, text: str, refers: dict[str, str]) -> bytes:
         """The descriptor set of a .proto text. Errors: UnusableSchema, EngineUnavailable."""
-        found = await self._ask(lambda id: Compile(id, text, refers))
+        with traces.span("compile"):
+            found = await self._ask(lambda id: Compile(id, text, refers, traces.carried()))
         assert isinstance(found, Compiled)
         return base64.b64decode(found.files)
 
@@ -350,10 +354,11 @@ class ComputePool:
 
         async def begin(told: ResultStream | Computation) -> None:
             place.take()
-            await self._awake()
-            start = await made()
-            self._results[query] = told
-            self._pool.send(start)
+            with traces.span("start query", {traces.QUERY_ID: query}):
+                await self._awake()
+                start, trace = await made(), traces.carried()
+                self._results[query] = told
+                self._pool.send(msgspec.structs.replace(start, trace=trace, origin=trace))
 
         return begin
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from pgstream import traces
 from pgstream.catalog import kinds
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
 from pgstream.catalog.store import Catalog
@@ -224,7 +225,8 @@ class Engine:
         Raises the fault, with the query and its relations gone again, if it cannot run at all. ``also``: relations
         that an application has declared.
         """
-        await (await self._of(query_id)).launch(query_id, also)
+        with traces.span("start query", {traces.QUERY_ID: query_id}):
+            await (await self._of(query_id)).launch(query_id, also)
 
     async def terminate(self, query_id: str) -> None:
         """End a query for good; ``terminate_requested`` while a long batch still runs."""
@@ -234,10 +236,11 @@ class Engine:
         """Run a query again from its last state, in another pool if one is given. Error: NotReady if terminated."""
         record = await self._catalog.query(query_id)
         target = self._usable(pool or record.pool)
-        if target.name == record.pool:
-            await target.restart(record.id)
-        else:
-            await self.pool(record.pool).move(record.id, target)
+        with traces.span("start query", {traces.QUERY_ID: record.id}):
+            if target.name == record.pool:
+                await target.restart(record.id)
+            else:
+                await self.pool(record.pool).move(record.id, target)
 
     def progress(self, query_id: str) -> Mapping[str, object]:
         """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
@@ -273,6 +276,6 @@ class Engine:
         self, query: str, plan: Plan, table: str, limits: requests.Limits, pool: str = DEFAULT, *, user: str = ""
     ) -> Computation:
         """A view's query once more under the id ``query``, into a table beside it, while the context that this is
-        lasts; one of the user's results. ``limits``: by topic and partition the first offset that does not count.
+        lasts; one of the user's results. ``limits``: the moment up to which it goes.
         """
         return self._usable(pool).computation(query, plan, table, limits, self._readers.place(user))

@@ -20,4 +20,5 @@ def error(fault: Fault) -> PgStreamError:
 
 def sentence(fault: Fault) -> str:
     """A fault in one text, for the catalogue's ``message``."""
-    return " ".join(part for part in (fault.message, fault.detail, fault.hint) if part)
+    parts = [part for part in (fault.message, fault.detail, fault.hint) if part]
+    return " ".join([p if p.endswith((".", "!", "?")) else f"{p}." for p in parts[:-1]] + parts[-1:])

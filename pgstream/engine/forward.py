@@ -20,6 +20,7 @@ import msgspec
 import psycopg
 import structlog
 
+from pgstream import traces
 from pgstream.catalog.postgres import ALIVE
 from pgstream.engine import faults
 from pgstream.engine.channel import Fault
@@ -35,13 +36,16 @@ log = structlog.get_logger(__name__)
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """``step``: launch, terminate, restart, move (to the pool ``to``) or begin, of a query of the pool."""
+    """``step``: launch, terminate, restart, move (to the pool ``to``) or begin, of a query of the pool. ``trace``: the
+    span that asks for it.
+    """
 
     id: str
     pool: str
     step: str
     query: str
     to: str = ""
+    trace: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
@@ -121,7 +125,8 @@ class Forward:
         fault = None
         try:
             await self._catalog.refresh()  # what the question is about was perhaps made just now
-            await self._do(ask)
+            with traces.joined(f"{ask.step} for another server", {traces.QUERY_ID: ask.query}, ask.trace):
+                await self._do(ask)
         except PgStreamError as e:
             fault = Fault("user", e.sqlstate, e.text, e.detail, e.hint, e.at)
         except Exception:  # the edge of a session, which is at another server
@@ -143,7 +148,7 @@ class Forward:
 
         Errors: what the step raised there; EngineUnavailable when nobody answers in time (``ANSWER_S``).
         """
-        ask = Ask(uuid.uuid4().hex, pool, step, query, to)
+        ask = Ask(uuid.uuid4().hex, pool, step, query, to, traces.carried())
         answer = self._asked[ask.id] = asyncio.get_running_loop().create_future()
         end = asyncio.get_running_loop().time() + (ANSWER_S if within_s is None else within_s)
         try:

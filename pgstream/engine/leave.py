@@ -1,7 +1,8 @@
 """What a query that is over for good left in its stores, such as a replication slot, taken away by the server.
 
-A worker that runs the query does it itself (``SparkFace.forget``); this is for the one that no worker has: it failed
-when it began, or was ended while there was none. Owns: finding in its checkpoint what was left.
+What its sources left, a worker that runs the query takes away itself (``SparkFace.forget``); ``leave`` is for the one
+that no worker has: it failed when it began, or was ended while there was none. What its writers kept of its batches is
+always the server's to take away (``unmark``). Owns: finding in its checkpoint and its plan what was left, and where.
 Must not know: what that is. Start reading at ``leave``.
 """
 
@@ -15,9 +16,11 @@ from typing import Any, cast
 import structlog
 
 from pgstream import stores
+from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.errors import PgStreamError
-from pgstream.stores.spec import Leaving
+from pgstream.planner.plan import RecordSink, load, outputs, sources
+from pgstream.stores.spec import Leaving, Marking
 
 log = structlog.get_logger(__name__)
 INTENT = "intent"
@@ -38,6 +41,30 @@ async def leave(catalog: Catalog, checkpoint: Path) -> None:
                 await admin.close()
         except PgStreamError as e:
             log.warning("left behind", store=record.name, what=left, why=e.text)
+
+
+async def unmark(catalog: Catalog, record: QueryRecord) -> None:
+    """Take away what the query's writers kept in the stores that it wrote into. What cannot be had is left there, and
+    the log says so.
+    """
+    try:
+        plan = load(record.plan)
+    except ValueError:
+        return  # of a newer version
+    written = {s.store for _, s in outputs(plan) if isinstance(s, RecordSink)}
+    written |= {s.bad_record_store for s in sources(plan.root) if s.bad_record_store is not None}
+    for name in sorted(written):
+        store = catalog.snapshot.stores.get(name)
+        if store is None or not stores.find(store.type).marks:
+            continue
+        try:
+            admin = stores.open_admin(stores.find(store.type), name, await catalog.store_options(name))
+            try:
+                await cast(Marking, admin).unmark(record.id)
+            finally:
+                await admin.close()
+        except PgStreamError as e:
+            log.warning("left behind", store=name, what=f"groups of query {record.id}", why=e.text)
 
 
 def _left(checkpoint: Path) -> list[dict[str, Any]]:

@@ -10,19 +10,22 @@ Must not know: processes, clients. Start reading at ``Queries.reconcile``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import structlog
 
+from pgstream import traces
 from pgstream.catalog import rights
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.engine import faults, requests
 from pgstream.engine.channel import Alive, Ended, Fault, Request, Running, Stop
-from pgstream.engine.leave import leave
+from pgstream.engine.leave import leave, unmark
 from pgstream.engine.pool import pause
 from pgstream.engine.progress import ProgressLog
 from pgstream.engine.suspects import CRASHES, Suspects
@@ -39,7 +42,8 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class Run:
     """One query as this server knows it. ``lock`` keeps its steps in order. ``failing``: it has ended, and its pause is
-    about to begin. ``whole``: it ended between two batches.
+    about to begin. ``whole``: it ended between two batches. ``trace``: the span that asks for its next start;
+    ``origin``: the one in which it was created.
     """
 
     id: str
@@ -52,6 +56,8 @@ class Run:
     running_since: float | None = None
     retry: asyncio.TimerHandle | None = None
     launching: asyncio.Future[Fault | None] | None = None
+    trace: str = ""
+    origin: str = ""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -88,6 +94,7 @@ class Queries:
         self._runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspects = Suspects()
+        self._unmarking = asyncio.Semaphore(4)  # each is a client of a store's with threads of its own
         self.progress = ProgressLog(catalog.record_progress)
 
     def owns(self, query: str) -> bool:
@@ -183,6 +190,7 @@ class Queries:
         """
         run = self._run(id)
         run.launching = asyncio.get_running_loop().create_future()
+        run.trace = run.origin = traces.carried()
         try:
             await self._start(run)
             if run.at_worker and run.running_since is not None:
@@ -194,8 +202,10 @@ class Queries:
         finally:
             run.launching = None
         if fault is not None and fault.kind not in faults.RETRIED:
+            record = await self._catalog.query(id)
             await self._catalog.discard_query(id, also)
             await self._forget(run)
+            self._spawn(self._unmark(record))
             raise faults.error(fault)
 
     async def terminate(self, id: str) -> None:
@@ -214,6 +224,7 @@ class Queries:
         run = self._run(record.id)
         run.calm()
         run.failures = 0
+        run.trace = traces.carried()
         self._suspects.forget(run.id)
         async with run.lock:
             await self._catalog.set_query(record.id, actual="starting", message="")
@@ -290,7 +301,8 @@ class Queries:
                 run.at_worker, run.running_since, run.whole = True, None, False
                 run.gone.clear()
                 self._suspects.began(run.id)
-                self._send(start)
+                self._send(msgspec.structs.replace(start, trace=run.trace, origin=run.origin))
+                run.trace = ""
                 log.info("query started", query_id=run.id, attempt=attempt)
 
     # What the worker says
@@ -414,6 +426,12 @@ class Queries:
         await self._record(run, actual="terminated", message="", **await self._end(run))
         run.settle(None)
         await self._forget(run)
+        with contextlib.suppress(PgStreamError):
+            self._spawn(self._unmark(await self._catalog.query(run.id)))
+
+    async def _unmark(self, record: QueryRecord) -> None:
+        async with self._unmarking:
+            await unmark(self._catalog, record)
 
     async def _end(self, run: Run) -> dict[str, object]:
         """The last progress of a query that told all of it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -21,19 +21,38 @@ from pgstream.errors import PgStreamError
 FIRST_WAIT_S, LONGEST_WAIT_S = 3.0, 60.0
 Place = tuple[str, str, str]
 """Store, topic, partition."""
+
+
+class InTable(NamedTuple):
+    """How far the changes of a PostgreSQL table were read: the end of the last whole transaction, as its server counts,
+    records read of the next one, and rows still to be read of those that the table had. Queries count records from
+    where each began, so only the server's count is the same for two of them.
+    """
+
+    lsn: int
+    part: int
+    left: int
+
+
+At = int | str | InTable
 log = structlog.get_logger(__name__)
 
 
-def places(consumed: Consumed) -> dict[Place, int | str]:
+def places(consumed: Consumed) -> dict[Place, At]:
     """How far each partition was read: a number that grows, or text that only its system understands."""
     return {
-        (source["store"], topic, partition): _number(at)
+        (source["store"], topic, partition): _in_table(source["at"]) if "lsn" in source["at"] else _number(at)
         for source in consumed
         if source["store"]
         for topic, parts in source["at"].items()
         if isinstance(parts, dict)
         for partition, at in parts.items()
     }
+
+
+def _in_table(at: Mapping[str, Any]) -> InTable:
+    high, _, low = str(at["lsn"]).partition("/")
+    return InTable(int(high, 16) << 32 | int(low, 16), int(at.get("part", 0)), int(at.get("left", 0)))
 
 
 def _number(at: Any) -> int | str:
@@ -47,13 +66,17 @@ def _has_begun(query: QueryRecord, read: object) -> bool:
     return bool(read) or not query.stores
 
 
-def _passed(wanted: Mapping[Place, int | str], has: Mapping[Place, int | str]) -> bool:
+def _passed(wanted: Mapping[Place, At], has: Mapping[Place, At]) -> bool:
     """Whether nothing that one query has read is still to be read by another, of the topics that both read."""
     topics = {place[:2] for place in has}
-    return all(_reached(has.get(p), at) for p, at in wanted.items() if p[:2] in topics)
+    whole = not any(isinstance(at, InTable) and at.left for at in has.values())
+    return whole and all(_reached(has.get(p), at) for p, at in wanted.items() if p[:2] in topics)
 
 
-def _reached(here: int | str | None, there: int | str) -> bool:
+def _reached(here: At | None, there: At) -> bool:
+    if isinstance(here, InTable) and isinstance(there, InTable):
+        # In the middle of a transaction there is no telling which of two queries has more of it.
+        return bool(there.left) or (not there.part and here.lsn >= there.lsn)
     if isinstance(here, int) and isinstance(there, int):
         return here >= there
     return here is not None and isinstance(there, str)  # not comparable: the lag says the rest
@@ -73,7 +96,7 @@ class Replacements:
         taken: Callable[[str, str], Awaitable[None]],
     ) -> None:
         self._catalog, self._has, self._progress, self._taken = catalog, has, progress, taken
-        self._before: dict[str, dict[Place, int | str]] = {}
+        self._before: dict[str, dict[Place, At]] = {}
         self._ends: dict[str, dict[tuple[str, str], int]] = {}
         self._waits: dict[str, float] = {}
 

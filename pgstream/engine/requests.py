@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,15 @@ from pgstream.planner.plan import (
     view_sources,
 )
 
-Limits = dict[str, dict[int, int]]
-"""By topic and partition the first offset that does not count (``channel.Start``)."""
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A moment of a query: by topic and partition the first ``offsets`` that do not count, and the watermark in ms that
+    event time does not pass (``channel.Start``).
+    """
+
+    offsets: dict[str, dict[int, int]]
+    ceiling_ms: int
 
 
 def stores_of(plan: Plan) -> set[str]:
@@ -169,8 +177,9 @@ async def start_result(catalog: Catalog, query: str, plan: Plan, role: str) -> S
 
 
 async def start_beside(catalog: Catalog, query: str, plan: Plan, table: str, limits: Limits) -> Start:
-    """A view's query once more, for a statement: into a table beside the view, of no record beyond ``limits``."""
+    """A view's query once more, for a statement: into a table beside the view, of nothing beyond ``limits``."""
     return Start(
         query=query, attempt=1, plan=plan.json(), stores=await _access(catalog, plan),
-        databases=_databases(catalog, plan), beside=table, limits=limits,
+        databases=_databases(catalog, plan), beside=table, limits=limits.offsets,
+        ceiling_ms=limits.ceiling_ms,
     )  # fmt: skip

@@ -8,8 +8,11 @@ Must not know: the client's messages, statements of ours. Start reading at ``ask
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pgstream.errors import RelayedError
 from pgstream.server.backend import DATA_ROW, ERROR, READY, Backend, Taker, lost
@@ -21,8 +24,32 @@ OWN = b"pg_pgstream"
 """Name of the statement and portal of what we ask."""
 PARSED, CLOSED = b"13"
 NULL = b"\xff\xff\xff\xff"
+_FATAL = b"\0VFATAL\0"
+CANCEL_S = 5
+"""How long a cancel request that PostgreSQL does not take in keeps us from asking."""
 FAILING = "DO $$BEGIN RAISE 'a statement of this transaction failed in pgstream' USING ERRCODE = '25P02'; END$$"
 """What makes a transaction fail, and says so in PostgreSQL's log."""
+
+
+async def outlast(*waited: asyncio.Future[Any]) -> None:
+    """Wait for one of these, also when canceled meanwhile, however often. Errors: CancelledError, after that."""
+    canceled: asyncio.CancelledError | None = None
+    while not any(one.done() for one in waited):
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError as e:
+            canceled = e
+    if canceled is not None:
+        raise canceled
+
+
+@contextlib.asynccontextmanager
+async def _alone(backend: Backend) -> AsyncIterator[None]:
+    """One at a time, and not while a cancel request is on its way that was meant for what ran before."""
+    async with backend.asking:
+        if backend.canceling:
+            await asyncio.wait(backend.canceling, timeout=CANCEL_S)
+        yield
 
 
 async def query(backend: Backend, text: str, each: Taker) -> RelayedError | None:
@@ -37,9 +64,9 @@ async def query(backend: Backend, text: str, each: Taker) -> RelayedError | None
         each(kind, message)
         return False
 
-    async with backend.asking:
+    async with _alone(backend):
         backend.flight.sent(QUERY)
-        await _exchange(backend, messages.message(b"Q", text.encode(backend.codec) + b"\0"), taker)
+        await _exchange(backend, messages.message(b"Q", text.encode(backend.codec) + b"\0"), taker, seen=True)
     return errors[0] if errors else None
 
 
@@ -48,13 +75,14 @@ class _Answer:
     """The messages that answer one ``ask``. ``closes``: CloseComplete messages still to come in a pipeline."""
 
     closes: int
+    codec: str
     values: list[str | None] = field(default_factory=list)
     errors: list[RelayedError] = field(default_factory=list)
 
     def take(self, kind: int, message: bytes) -> bool:
         if kind == DATA_ROW and not self.values:
             size = int.from_bytes(message[7:11], "big")
-            self.values.append(None if message[7:11] == NULL else message[11 : 11 + size].decode(errors="replace"))
+            self.values.append(None if message[7:11] == NULL else message[11 : 11 + size].decode(self.codec, "replace"))
         elif kind == ERROR:
             self.errors.append(messages.decode_error(message[5:]))
         self.closes -= kind == CLOSED
@@ -68,20 +96,26 @@ async def ask(backend: Backend, text: str, *, piped: bool = False) -> str | None
     transaction of a pipeline, which a Query or a Sync would end. ``piped`` begins that, for the client's Sync to end.
     """
     flight = backend.flight
-    async with backend.asking:
+    async with _alone(backend):
         data = frontend.encode_run(text.encode(backend.codec), OWN)
         if flight.open or piped:
-            answer = _Answer(closes=3)
+            answer = _Answer(3, backend.codec)
             flight.open += 6
             data += frontend.FLUSH
         else:
-            answer = _Answer(closes=-1)
+            answer = _Answer(-1, backend.codec)
             flight.sent(SYNC)
             data += frontend.SYNC
         await _exchange(backend, data, answer.take)
     if answer.errors:
         raise answer.errors[0]
     return answer.values[0] if answer.values else None
+
+
+async def ask_json(backend: Backend, expression: str) -> Any:
+    """The value of an expression of type json. Its names may be such as the client's encoding does not have."""
+    text = f"pg_catalog.convert_to(({expression})::pg_catalog.text, 'UTF8')"
+    return json.loads(bytes.fromhex(await ask(backend, f"SELECT pg_catalog.encode({text}, 'hex')") or ""))
 
 
 async def claim(backend: Backend, name: str) -> None:
@@ -106,7 +140,7 @@ async def _step(backend: Backend, message: bytes, answer: int) -> None:
             errors.append(messages.decode_error(message[5:]))
         return kind in (answer, ERROR) if piped else kind == READY
 
-    async with backend.asking:
+    async with _alone(backend):
         if piped:
             backend.flight.open += 1
         else:
@@ -124,7 +158,7 @@ async def fail(backend: Backend, *, extended: bool) -> None:
     if not extended:
         await query(backend, FAILING, lambda kind, message: None)
         return
-    async with backend.asking:
+    async with _alone(backend):
         backend.flight.open += 6
         data = frontend.encode_run(FAILING.encode(), OWN) + frontend.FLUSH
         await _exchange(backend, data, lambda kind, message: kind == ERROR)
@@ -139,29 +173,29 @@ async def sync(backend: Backend) -> RelayedError | None:
             errors.append(messages.decode_error(message[5:]))
         return kind == READY
 
-    async with backend.asking:
+    async with _alone(backend):
         backend.flight.sent(SYNC)
         await _exchange(backend, frontend.SYNC, ends)
     return errors[0] if errors else None
 
 
-async def _exchange(backend: Backend, data: bytes, ends: Callable[[int, bytes], bool]) -> None:
-    """Send and take messages until ``ends`` says that one was the last. Errors: that the connection was lost."""
+async def _exchange(backend: Backend, data: bytes, ends: Callable[[int, bytes], bool], *, seen: bool = False) -> None:
+    """Send and take messages until ``ends`` says that one was the last. Errors: that the connection was lost.
+
+    ``seen``: the client gets the messages. Of others it gets PostgreSQL's last word, which answers no question of ours.
+    """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def taker(kind: int, message: bytes) -> None:
+        if not seen and kind == ERROR and _FATAL in message and backend.client is not None:
+            backend.client.write(message)
         if ends(kind, message) and not done.done():
             done.set_result(None)
 
     before = backend.take(taker)
     try:
         backend.write(data)
-        try:
-            await asyncio.wait({done, backend.closed}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            # What was asked will be answered, and the client must not see it.
-            await asyncio.wait({done, backend.closed}, return_when=asyncio.FIRST_COMPLETED)
-            raise
+        await outlast(done, backend.closed)  # what was asked will be answered, and the client must not see it
         if not done.done():
             raise lost()
     finally:

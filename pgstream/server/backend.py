@@ -69,6 +69,7 @@ class Backend(asyncio.Protocol):
         self.client: ClientSession | None = None
         self.pid, self.key = 0, b""
         self.canceled = False
+        self.canceling: set[asyncio.Future[None]] = set()  # cancel requests on their way to PostgreSQL
         self.encoding = "UTF8"  # of the client, as PostgreSQL names it
         self.codec = UTF8  # that of ``encoding``, if Python has one
         self.closed = asyncio.get_running_loop().create_future()

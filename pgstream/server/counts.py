@@ -41,6 +41,11 @@ class Figures:
         return replace(self, sessions=0, starting=0)
 
 
+def name_of(kind: type[Statement]) -> str:
+    """What a statement is called to those who look on: its first words."""
+    return " ".join(kind.words) or kind.__name__
+
+
 class Counts:
     """Of this process, since it began."""
 
@@ -52,7 +57,7 @@ class Counts:
 
     def ran(self, kind: type[Statement], sqlstate: str, seconds: float) -> None:
         """A statement of ours is over, but for rows that stream."""
-        name = " ".join(kind.words) or kind.__name__
+        name = name_of(kind)
         self._statements[name, sqlstate] += 1
         self._seconds[name] += seconds  # type: ignore[assignment]  # a Counter of floats
 

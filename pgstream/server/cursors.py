@@ -9,10 +9,9 @@ Must not know: how a cursor is declared or read (``statements.cursors``). Start 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from pgstream.server.ask import ask
+from pgstream.server.ask import ask_json
 from pgstream.server.flight import IDLE
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _CLOSE = ("close", "rollback", "abort", "commit", "end", "discard", "deallocate"
 # Qualified, as all that we ask in a client's connection: another client may have made a function of the same name that
 # fits better, in a schema of this one's search path.
 _LEFT = (
-    "SELECT pg_catalog.json_build_array((SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_cursors), "
+    "pg_catalog.json_build_array((SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_cursors), "
     "(SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_prepared_statements))"
 )
 
@@ -59,7 +58,7 @@ class Cursors:
     async def settle(self) -> None:
         """Close what PostgreSQL has closed. Only while it has caught up."""
         self.doubtful = False
-        cursors, statements = json.loads(await ask(self._client.backend, _LEFT) or "[null, null]")
+        cursors, statements = await ask_json(self._client.backend, _LEFT)
         for name in set(self.open) - set(cursors or ()):
             await self.open.pop(name).close()
         self._client.extended.keep(frozenset(statements or ()))

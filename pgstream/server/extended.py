@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pgstream import traces
 from pgstream.errors import (
     DuplicatePortal,
     InvalidBinary,
@@ -24,7 +26,7 @@ from pgstream.errors import (
     UndefinedPrepared,
 )
 from pgstream.names import quote_always
-from pgstream.server import ask, results
+from pgstream.server import ask, results, spans
 from pgstream.server.language import parameter_count
 from pgstream.statements.base import Column, Result, Statement
 from pgstream.types import TEXT
@@ -100,11 +102,26 @@ class Extended:
         elif isinstance(message, frontend.Execute):
             self.goes_on = not self._client.inbound.waiting.startswith(frontend.SYNC)
             try:
-                await self._client.runner.cancelable(self._execute(message))
+                with self._execute_span(message.portal):
+                    await self._client.runner.cancelable(self._execute(message))
             finally:
                 self.goes_on = False
         elif isinstance(message, frontend.Close):
             await self._close(message)
+
+    def _execute_span(self, name: str) -> AbstractContextManager[object]:
+        """A cursor's rows have none."""
+        portal = self.portals.get(name)
+        if portal is None:
+            return traces.NOTHING
+        return spans.statement(self._client, portal.prepared.text, type(portal.prepared.statement))
+
+    def _describe_span(self, prepared: Prepared) -> AbstractContextManager[object]:
+        """Where the columns must be found out; those of most statements are known."""
+        kind = type(prepared.statement)
+        if kind.describe is Statement.describe:
+            return traces.NOTHING
+        return spans.statement(self._client, prepared.text, kind, "DESCRIBE")
 
     def keep(self, names: frozenset[str]) -> None:
         """Forget named statements whose name PostgreSQL does not hold any more."""
@@ -150,7 +167,11 @@ class Extended:
             text = message.text.decode(backend_.codec)
         except UnicodeDecodeError:
             raise InvalidEncoding(encoding=backend_.encoding) from None
-        statement = self._client.runner.parse(text, kind)
+        try:
+            statement = self._client.runner.parse(text, kind)
+        except PgStreamError:
+            with spans.statement(self._client, text, kind):
+                raise
         count = max(parameter_count(text), len(message.oids))
         given = message.oids + (0,) * (count - len(message.oids))
         told = statement.parameter_types(self._client.listener.snapshot, self._client.context) if 0 in given else {}
@@ -183,7 +204,8 @@ class Extended:
             return ()
         if prepared.columns is None:
             describing = self._client.runner.describe(prepared.text, prepared.statement, parameters, prepared.oids)
-            prepared.columns = await self._client.runner.cancelable(describing)
+            with self._describe_span(prepared):
+                prepared.columns = await self._client.runner.cancelable(describing)
         return prepared.columns
 
     async def _describe(self, message: frontend.Describe) -> None:
@@ -201,6 +223,7 @@ class Extended:
     async def _execute(self, message: frontend.Execute) -> None:
         portal, client = self._portal(message.portal), self._client
         client.runner.check()
+        spans.parsed(portal.prepared.text)
         if portal.sending is None:
             prepared = portal.prepared
             client.runner.warn_transaction(prepared.text, prepared.statement)

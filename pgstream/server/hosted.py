@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from pgstream import traces
 from pgstream.config import Config
 from pgstream.errors import PgStreamError
 from pgstream.server.executor import Here
@@ -52,7 +53,8 @@ class Hosted:
     async def run(self) -> None:
         error: PgStreamError | None = None
         try:
-            await self._run()
+            with traces.joined("in the server process", {}, self._ask.trace):
+                await self._run()
         except Exception as e:  # the statement's edge
             error = as_error(e)
         self._link.send(Over(self._ask.id, self._ask.session, error))

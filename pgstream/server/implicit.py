@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pgstream.errors import NoTransactionBlock, PgStreamError
+from pgstream.errors import Canceled, NoTransactionBlock, PgStreamError
 from pgstream.server.ask import ask, query
 from pgstream.server.backend import Taker
 from pgstream.server.flight import FAILED, IDLE
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _BEGIN = ("BEGIN", "START")
 _END = ("COMMIT", "END", "ROLLBACK", "ABORT")
 _IN_PROGRESS = b"C25001\0"
+_TRIES = 3
 
 
 class Implicit:
@@ -79,12 +80,23 @@ class Implicit:
             return
         self._open = False
         if failed or self._client.flight.status == FAILED:
-            await ask(self._client.backend, "ROLLBACK")
+            await self._roll_back()
             return
         try:
             await ask(self._client.backend, "COMMIT")
         except PgStreamError as e:
             self._client.report(e)
+
+    async def _roll_back(self) -> None:
+        """The client has been told an error already: a cancel request or a time limit that meets this is over."""
+        for _ in range(_TRIES - 1):
+            try:
+                await ask(self._client.backend, "ROLLBACK")
+                return
+            except PgStreamError as e:
+                if e.sqlstate != Canceled.sqlstate:
+                    raise
+        await ask(self._client.backend, "ROLLBACK")
 
 
 def _chains(words: Sequence[str]) -> bool:

@@ -7,17 +7,16 @@ Start reading at ``Inbound.pump``.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import structlog
 
-from pgstream.errors import PgStreamError, ProtocolViolation
+from pgstream.errors import Canceled, PgStreamError, ProtocolViolation
 from pgstream.server import search_path, shapes, simple, undecided
-from pgstream.server.ask import ask
-from pgstream.server.flight import BLOCK, FAILED, QUERY, SYNC
+from pgstream.server.ask import ask, ask_json
+from pgstream.server.flight import BLOCK, FAILED, IDLE, QUERY, SYNC
 from pgstream.server.language import Piece
-from pgstream.server.run import as_error
+from pgstream.server.run import CANCELED, as_error
 from pgstream.server.settled import has_numbers_only, query_key
 from pgstream.statements import system_tables
 from pgstream.statements.base import Statement
@@ -33,6 +32,9 @@ PARSE, FLUSH = b"PH"
 COPY_DATA, COPY_DONE, COPY_FAIL, TERMINATE, FUNCTION_CALL = b"dcfXF"
 NAMING = frozenset(b"BDEC")
 COPYING = frozenset(b"dcfHS")
+SIMPLE = frozenset((QUERY, FUNCTION_CALL))
+ANSWERED = NAMING | SIMPLE | {PARSE}
+"""Messages whose answer an error can be."""
 LOOKED_AT = 1 << 18
 """Characters of a text. Of a longer one only the begin is looked at, and what it does is asked afterwards: nobody else
 is served meanwhile, and PostgreSQL's may be a gigabyte long."""
@@ -48,6 +50,9 @@ class Inbound:
         self._passing = 0  # rest of a relayed message whose begin has been relayed
         self._skipping = False  # after an error of ours, to the next Sync
         self.left = False  # PostgreSQL was told goodbye, and answers what came before
+        self._following = False  # PostgreSQL is asked what the client will not see
+        self._inside = False  # and that in the middle of a Query
+        self._canceled = False  # a cancel request came meanwhile
         self._uncopied = False  # the database could not get its copy of the system tables
 
     @property
@@ -206,6 +211,9 @@ class Inbound:
         try:
             await self._client.runner.execute("", CopySystemTables())
         except PgStreamError as e:
+            if e.sqlstate == CANCELED:  # which was meant for the text that waits; the next one begins anew
+                await self._fail_first(e)
+                return
             self._uncopied = True  # the text is refused with a sentence
             log.warning("system tables not copied", database=self._client.context.database, error=e.text)
 
@@ -236,7 +244,7 @@ class Inbound:
         message = frontend.decode(kind, bytes(data[pos + 5 : after]))
         if isinstance(message, frontend.Bind) and self._client.must_follow and self._behind():
             self._hold(data, begin, pos, pos)
-            self._client.begin(self.follow())
+            self._client.begin(self.follow_ahead())
             return True
         if not self._client.extended.is_ours(message):
             if isinstance(message, frontend.Bind):
@@ -251,7 +259,7 @@ class Inbound:
             return True
         if self._behind():
             self._hold(data, begin, pos, pos)
-            self._client.begin(self.follow())
+            self._client.begin(self.follow_ahead())
             return True
         self._hold(data, begin, pos, after)
         self._client.begin(self._answer_extended(message, None, bytes(data[pos:after])))
@@ -269,7 +277,7 @@ class Inbound:
         named = self._client.extended.prepared or self._client.extended.portals
         if self._behind():
             self._hold(data, begin, pos, pos)
-            self._client.begin(self.follow())
+            self._client.begin(self.follow_ahead())
             return True
         after = pos + header(data, pos)[1] + 1
         if kind == QUERY:
@@ -302,17 +310,86 @@ class Inbound:
         self._relay(data, begin, pos)
         self._passing, self.waiting = 0, data[after:]
 
-    async def follow(self) -> None:
-        """What is unqualified in our statements lies where it does in PostgreSQL's, and our cursors are its own."""
-        client = self._client
-        if not await client.catch_up() or client.flight.status == FAILED:
+    async def follow_ahead(self) -> None:
+        """``follow`` before the message that waits, or comes meanwhile: an error is that one's. Without one nobody is
+        told, and PostgreSQL is asked again before the next.
+        """
+        try:
+            await self.follow(inside=False)
+        except Exception as e:  # the session's edge
+            await self._fail_first(as_error(e))
+
+    async def follow(self, *, inside: bool = True) -> None:
+        """What is unqualified in our statements lies where it does in PostgreSQL's, and our cursors are its own.
+
+        ``inside``: in the middle of a Query. Errors: Canceled, if the statement that waits for this was to be canceled;
+        those of the questions, which then failed the transaction that is open.
+        """
+        client, flight = self._client, self._client.flight
+        if not await client.catch_up() or flight.status == FAILED:
             return  # PostgreSQL answers nothing in a failed block, nor do we: it is asked after it
+        self._following, self._inside, self._canceled = True, inside, False
+        try:
+            try:
+                await self._follow()
+            except PgStreamError as e:
+                if e.sqlstate != CANCELED or flight.status != IDLE or flight.open:
+                    raise
+                await self._follow()  # what ended the question has not failed a transaction of the client's
+        finally:
+            self._following = False
+        if self._canceled:
+            raise Canceled()
+
+    async def _follow(self) -> None:
+        client = self._client
         if client.cursors.doubtful:
-            await client.cursors.settle()
-            await undecided.settle(client)
+            try:
+                await client.cursors.settle()
+                await undecided.settle(client)
+            except BaseException:
+                client.cursors.doubtful = True
+                raise
         if client.path.stale:
             client.path.stale = False
-            await self._follow_path()
+            try:
+                await self._follow_path()
+            except BaseException:
+                client.path.stale = True
+                raise
+
+    def cancel(self) -> bool:
+        """A CancelRequest came; whether it met a question of ours. Then it is for the statement that waits for that.
+
+        PostgreSQL: between two statements it does nothing.
+        """
+        if self._following and (self._inside or self._first() is not None):
+            self._canceled = True
+        return self._following
+
+    def _first(self) -> int | None:
+        """The kind of the message that waits first, if it is whole and an error can be its answer."""
+        if len(self.waiting) < 5:
+            return None
+        kind, length = header(self.waiting)
+        return kind if kind in ANSWERED and len(self.waiting) > length else None
+
+    async def _fail_first(self, e: PgStreamError) -> None:
+        """Answer the message that waits first with an error, as PostgreSQL would in the middle of it."""
+        client, kind = self._client, self._first()
+        if kind is None:
+            log.info("not followed", error=e.text)
+            return
+        self.waiting = self.waiting[header(self.waiting)[1] + 1 :]
+        client.report(e)
+        if e.severity == "FATAL":
+            return
+        if kind in SIMPLE:
+            await client.fail_transaction(extended=client.flight.open > 0)
+            await client.own_ready()
+        else:
+            await client.fail_transaction(extended=True)
+            self._skipping = True
 
     async def _follow_path(self) -> None:
         client, context = self._client, self._client.context
@@ -333,7 +410,7 @@ class Inbound:
         context.role = self._client.listener.snapshot.role_of(context.user, role)
 
     async def _in_force(self) -> tuple[str | None, str, str]:
-        schema, role, path = json.loads(await ask(self._client.backend, search_path.QUESTION) or '[null, "", ""]')
+        schema, role, path = await ask_json(self._client.backend, search_path.QUESTION)
         return schema, role, path
 
     def recognize(self, text: str, name: str | None = None) -> type[Statement] | None:

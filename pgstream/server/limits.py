@@ -11,9 +11,10 @@ import asyncio
 import re
 from dataclasses import dataclass
 
+from pgstream.errors import RelayedError
 from pgstream.server.ask import ask
 from pgstream.server.backend import Backend
-from pgstream.server.flight import BLOCK
+from pgstream.server.flight import BLOCK, FAILED
 
 _QUESTION = (
     "SELECT pg_catalog.concat_ws(',', pg_catalog.current_setting('statement_timeout'), "
@@ -41,7 +42,11 @@ class Limits:
         limit = self.in_block_s if flight.status == BLOCK else self.idle_s
         while limit and not flight.open:  # PostgreSQL is not idle in a pipeline
             await asyncio.sleep(limit / 3)
-            await ask(backend, "")
+            try:
+                await ask(backend, "")
+            except RelayedError as e:  # a cancel request of another session, say
+                if e.severity == "FATAL" or flight.status == FAILED:
+                    raise
 
 
 def seconds(text: str) -> float:

@@ -119,7 +119,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Describe or run a statement of ours."""
+    """Describe or run a statement of ours. ``trace``: the span that it is part of (``traces.carried``)."""
 
     id: int
     describe: bool
@@ -128,6 +128,7 @@ class Ask:
     session: Session
     parameters: Sequence[str | None]
     oids: Sequence[int]
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

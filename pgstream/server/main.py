@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import structlog
 
+from pgstream import traces
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError
 from pgstream.server import encryption
@@ -91,6 +92,8 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Liste
 
     if config.workers < 1 or (config.workers > 1 and not hasattr(os, "memfd_create")):
         raise ConfigurationError(what='setting "workers" must be 1, or more on Linux')
+    traces.configure("server")
+    stack.callback(traces.close)
     # Before anything is made: the first user's password is told only once. Clients that come early are told so.
     observer: Observer | None = None
     if config.metrics_listen:

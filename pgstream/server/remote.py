@@ -12,6 +12,7 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from pgstream import traces
 from pgstream.catalog.records import Snapshot
 from pgstream.engine.channel import Request, Stop
 from pgstream.engine.channel import Rows as Arrived
@@ -79,7 +80,8 @@ class Remote:
             raise ShuttingDown()
         asked = self._asked[id] = _Asked(context, asyncio.get_running_loop().create_future())
         session = carried(context.session)
-        self._link.send(Ask(id, describe, text, type(statement), session, context.parameters, context.parameter_oids))
+        given = context.parameters, context.parameter_oids
+        self._link.send(Ask(id, describe, text, type(statement), session, *given, trace=traces.carried()))
         try:
             return await asked.answer
         except BaseException:

@@ -22,11 +22,12 @@ from pgstream.errors import (
     InternalError,
     NotSupported,
     PgStreamError,
+    RelayedError,
     StatementTimeout,
 )
 from pgstream.names import quote_always
 from pgstream.server import membership, undecided
-from pgstream.server.ask import ask
+from pgstream.server.ask import ask, outlast
 from pgstream.server.executor import Executor, Here
 from pgstream.server.flight import BLOCK, FAILED
 from pgstream.server.limits import Limits
@@ -91,11 +92,12 @@ class Runner:
     async def _limited(self, work: Coroutine[Any, Any, T]) -> T:
         backend = self._client.backend
         limits = await Limits.ask(backend)
+        ended: BaseException | None = None
         awake = asyncio.ensure_future(limits.keep_awake(backend)) if limits.idle_s or limits.in_block_s else None
         limit = asyncio.timeout(limits.statement_s or None)
         try:
             async with limit:
-                return await work
+                result = await work
         except TimeoutError:
             if limit.expired():
                 raise StatementTimeout() from None
@@ -103,7 +105,12 @@ class Runner:
         finally:
             if awake is not None:
                 awake.cancel()
-                await asyncio.gather(awake, return_exceptions=True)  # a lost connection ends the session itself
+                await outlast(awake)
+                ended = None if awake.cancelled() else awake.exception()
+        # A lost connection ends the session itself.
+        if isinstance(ended, RelayedError) and ended.severity != "FATAL":
+            raise ended  # it has failed the transaction in which ``work`` was done
+        return result
 
     async def execute(
         self, text: str, statement: Statement, parameters: Sequence[str | None] = (), oids: Sequence[int] = ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pgstream.names import quote, quote_always, quote_literal
+from pgstream.names import quote, quote_always
 from pgstream.server.flight import IDLE
 
 _HEAD = 300
@@ -20,8 +20,7 @@ _HEAD = 300
 _CHANGES = ("search_path", "discard all", "reset all", "set schema", "set local schema", "set session schema",
             "set role", "set local role", "set session role", "reset role", "set_config")  # fmt: skip
 QUESTION = (
-    "SELECT pg_catalog.json_build_array("
-    "pg_catalog.current_schema(), current_user, pg_catalog.current_setting('search_path'))"
+    "pg_catalog.json_build_array(pg_catalog.current_schema(), current_user, pg_catalog.current_setting('search_path'))"
 )
 _SCHEMA = re.compile(r'"(?:[^"]|"")*"|[^\s,"]+')
 _USER = ('"$user"', "$user")
@@ -37,8 +36,9 @@ def with_own_schema(path: str, user: str) -> str | None:
 
 
 def change(path: str, *, local: bool) -> str:
-    """The statement that sets it."""
-    return f"SELECT pg_catalog.set_config('search_path', {quote_literal(path)}, {str(local).lower()})"
+    """The statement that sets it, in whatever encoding."""
+    text = f"pg_catalog.convert_from(pg_catalog.decode('{path.encode().hex()}', 'hex'), 'UTF8')"
+    return f"SELECT pg_catalog.set_config('search_path', {text}, {str(local).lower()})"
 
 
 class SearchPath:

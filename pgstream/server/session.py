@@ -288,9 +288,14 @@ class ClientSession(asyncio.Protocol):
         """A CancelRequest came for this session. Ends when it has been delivered, as a client may rely on it."""
         if self.runner.is_running:
             self.runner.cancel()
-        elif self._attached and not self.flight.caught_up:
-            self.backend.canceled = True
-            await self.listener.address.cancel(self.backend.pid, self.backend.key)
+        elif self._attached and not self.inbound.cancel() and not self.flight.caught_up:
+            backend = self.backend
+            backend.canceled = True
+            # A task of its own: some clients hang up at once, and it goes on.
+            sent = asyncio.ensure_future(self.listener.address.cancel(backend.pid, backend.key))
+            backend.canceling.add(sent)
+            sent.add_done_callback(backend.canceling.discard)
+            await asyncio.shield(sent)
 
     def end(self, e: PgStreamError | None = None) -> None:
         """Close, with a last word; what is written from now on goes nowhere."""
@@ -326,7 +331,7 @@ class ClientSession(asyncio.Protocol):
             or self.must_follow
         )  # fmt: skip
         if self.cursors.doubtful and self._task is None and self.inbound.whole and self.flight.caught_up:
-            self.begin(self.inbound.follow())
+            self.begin(self.inbound.follow_ahead())
 
     async def fail_transaction(self, *, extended: bool) -> None:
         """A statement of ours failed: so does the block, or the pipeline's implicit transaction, that it stands in."""

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pgstream import traces
 from pgstream.errors import InvalidEncoding, PgStreamError
-from pgstream.server import ask, results
+from pgstream.server import ask, results, spans
 from pgstream.server.backend import COPY_IN
 from pgstream.server.implicit import Implicit
 from pgstream.server.language import Piece
@@ -95,10 +96,13 @@ async def _relay(client: ClientSession, implicit: Implicit, text: str) -> PgStre
 
 async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> None:
     runner = client.runner
-    runner.check()
-    statement = runner.parse(piece.text, kind)
-    runner.warn_transaction(piece.text, statement)
-    await runner.cancelable(_execute(client, piece.text, statement))
+    with spans.statement(client, piece.text, kind):
+        runner.check()
+        with traces.span("parse"):
+            statement = runner.parse(piece.text, kind)
+        spans.parsed(piece.text)
+        runner.warn_transaction(piece.text, statement)
+        await runner.cancelable(_execute(client, piece.text, statement))
 
 
 async def _execute(client: ClientSession, text: str, statement: Statement) -> None:

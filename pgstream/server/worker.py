@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import structlog
 
-from pgstream import logs
+from pgstream import logs, traces
 from pgstream.catalog.delta import applied
 from pgstream.errors import ConfigurationError
 from pgstream.server.admission import Admissions
@@ -97,6 +97,7 @@ class Worker:
     async def _begin(self, begin: Begin) -> None:
         config = begin.config
         logs.configure(config.log_level, config.log_format)
+        traces.configure("listener")
         listener = Listener(config, tls=open_tls(config, config.data_dir, make=False))
         self._listener = listener
         listener.executor = self._remote
@@ -166,6 +167,7 @@ def main() -> None:
 
     async def run() -> None:
         await Worker(index, seats).run(channel)
+        traces.close()
 
     uvloop.run(run())
 

@@ -7,6 +7,7 @@ roles that it lets. Must not know: how a backend is ended (``catalog``). Start r
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class EndBackend(Statement):
         if None not in numbers:
             if self.function == "pg_cancel_backend" and await ctx.cancel_own(numbers[0] or 0):
                 done = True  # a streaming SELECT, say: its backend rests meanwhile
+                await asyncio.sleep(0)  # whoever ends its own statement gets the error, and no answer
             else:
                 done = await ctx.catalog.end_backend(self.function, numbers, ctx.session.user)
             if done is None:

@@ -18,6 +18,7 @@ from pgstream.catalog.comparing import Comparison
 from pgstream.catalog.records import QueryRecord, RelationRecord
 from pgstream.catalog.replacing import Consumed
 from pgstream.engine.computation import Computation
+from pgstream.engine.requests import Limits
 from pgstream.errors import NotReady, NotYet, PgStreamError
 from pgstream.planner.plan import (
     IntervalJoin,
@@ -67,9 +68,10 @@ class CheckMaterializedView(ViewAnew):
     Refused with 55000 where the view cannot be made again: a topic no longer holds the records that its query began
     with, it began at the latest ones, or it does not run; where rows are forgotten ('state.ttl.millis',
     'retention.millis') or depend on the clock, on chance or on tables that are looked up. Not supported yet (0A000) are
-    views over views, and rows that wait for the watermark. Where the order of arrival decides (late rows, FIRST_VALUE
-    over several partitions), a row that differs need not be wrong. DOUBLE and FLOAT values of a row with a key are the
-    same where nine digits are. Needs ownership of the view, and SELECT on what its query reads.
+    views over views. Rows that wait for the watermark are compared as of the batch's. Where the order of arrival
+    decides (late rows, of which computing anew may count some, FIRST_VALUE over several partitions), a row that differs
+    need not be wrong; the notice says how many rows came late. DOUBLE and FLOAT values of a row with a key are the same
+    where nine digits are. Needs ownership of the view, and SELECT on what its query reads.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CHECK", "MATERIALIZED", "VIEW")
@@ -101,15 +103,24 @@ class CheckMaterializedView(ViewAnew):
                 )  # fmt: skip
             begun = ctx.engine.beginnings(query.id)
             ends = self._ends(consumed, plan)
+            reached = _watermark(consumed)
+            if reached is None:
+                raise NotReady(
+                    what=f'the query of materialized view "{view.full}" has not written a batch since the update',
+                    at=self.name.at, hint="It does with the next records.",
+                )  # fmt: skip
             records = _between(begun, ends)
             async with ctx.engine.computation(
                 compared.query, _again(plan, _known(begun), compared, ctx), compared.table,
-                {topic: {**at, -1: 0} for topic, at in ends.items()}, ctx.session.pool,
+                Limits({topic: {**at, -1: 0} for topic, at in ends.items()}, reached), ctx.session.pool,
                 user=ctx.catalog.snapshot.access.user_of(ctx.session.user),
             ) as computation:  # fmt: skip
-                await self._wait(ctx, compared, computation, begun, ends)
+                await self._wait(
+                    ctx, compared, computation, begun, Limits(ends, reached if _waits_for_time(plan) else 0)
+                )
             counts, rows = await compared.differences(self.limit)
-        _tell(ctx, view, counts, size, records)
+        right = f"its {size} rows are what {records} records give"
+        _tell(ctx, view, counts, right, ctx.engine.progress(query.id).get("late_rows", 0))
         return Result(self.tag, self.columns, rows)
 
     def _check(self, view: RelationRecord, query: QueryRecord, plan: Plan) -> None:
@@ -126,12 +137,13 @@ class CheckMaterializedView(ViewAnew):
                 raise self.lost(f"its query looks up rows of {node.relation}, which may have changed", _REPAIR)
         if view_sources(plan.root):
             raise NotYet(what="CHECK of a view over another materialized view", at=self.name.at, hint=_REPAIR)
-        if any(s.watermark for s in readings(plan.root)) and any(map(_waits, walk(plan.root))):
-            raise NotYet(what="CHECK of a view whose rows wait for the watermark", at=self.name.at, hint=_REPAIR)
         if query.actual != "running":
+            soon = query.actual == "starting"
             raise NotReady(
                 what=f'the query of materialized view "{view.full}" does not run: it is {query.actual}',
-                at=self.name.at, hint="RESTART QUERY starts it again, unless it is terminated.",
+                at=self.name.at,
+                hint="It is tried all the time; DESCRIBE QUERY says how far it is." if soon
+                else "RESTART QUERY starts it again, unless it is terminated.",
             )  # fmt: skip
 
     def _ends(self, consumed: Consumed, plan: Plan) -> Offsets:
@@ -147,9 +159,10 @@ class CheckMaterializedView(ViewAnew):
 
     async def _wait(
         self, ctx: Context, compared: Comparison, computation: Computation, begun: Mapping[str, dict[str, int]],
-        ends: Offsets,
+        until: Limits,
     ) -> None:  # fmt: skip
-        """Until everything is computed. Errors: what the query fails with."""
+        """Until everything is computed, and event time has come as far. Errors: what the query fails with."""
+        ends = until.offsets
         clock = asyncio.get_running_loop().time
         total, told = _between(begun, ends), clock()
         while True:
@@ -158,7 +171,7 @@ class CheckMaterializedView(ViewAnew):
             if consumed is None:
                 raise self._disturbed()
             here = _reached(consumed, ends)
-            if consumed and _is_there(here, ends):
+            if consumed and _is_there(here, ends) and (_watermark(consumed) or 0) >= until.ceiling_ms:
                 return
             if clock() - told >= TELL_S:
                 told = clock()
@@ -167,6 +180,10 @@ class CheckMaterializedView(ViewAnew):
 
     def _disturbed(self) -> PgStreamError:
         return NotReady(what="another server has started meanwhile", at=self.name.at, hint="Try again.")
+
+
+def _waits_for_time(plan: Plan) -> bool:
+    return any(s.watermark for s in readings(plan.root)) and any(map(_waits, walk(plan.root)))
 
 
 def _waits(node: Node) -> bool:
@@ -196,6 +213,11 @@ def _known(begun: Mapping[str, dict[str, int]]) -> dict[str, str]:
     return {topic: "offset:" + ",".join(f"{p}:{n}" for p, n in at.items()) for topic, at in begun.items() if at}
 
 
+def _watermark(consumed: Consumed) -> int | None:
+    """Milliseconds, of the last batch; None: a version wrote it that did not keep it."""
+    return next((source.get("watermark") for source in consumed), None)
+
+
 def _reached(consumed: Consumed, ends: Offsets) -> Offsets:
     """How far each partition was read by all that read it, but not beyond its end."""
     here: Offsets = {topic: {} for topic in ends}
@@ -216,10 +238,13 @@ def _between(begun: Mapping[str, dict[str, int]], ends: Offsets) -> int:
     return sum(n - begun.get(topic, {}).get(str(p), 0) for topic, at in ends.items() for p, n in at.items())
 
 
-def _tell(ctx: Context, view: RelationRecord, counts: Mapping[str, int], size: int, records: int) -> None:
+def _tell(ctx: Context, view: RelationRecord, counts: Mapping[str, int], right: str, late: object) -> None:
     if not counts:
-        ctx.notice(f'materialized view "{view.full}" is right: its {size} rows are what {records} records give')
+        ctx.notice(f'materialized view "{view.full}" is right: {right}')
         return
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("missing", "unexpected", "different") if kind in counts)
     what = f'materialized view "{view.full}" differs in {sum(counts.values())} rows: {kinds}'
-    ctx.notice(what, hint="REPAIR MATERIALIZED VIEW puts it right.")
+    hint = "REPAIR MATERIALIZED VIEW puts it right."
+    if late:
+        hint = f"{late} rows came late since its query started, and were dropped; computed anew some count. {hint}"
+    ctx.notice(what, hint=hint)

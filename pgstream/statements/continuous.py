@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from pgstream import stores
+from pgstream import stores, traces
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.errors import NotSupported, NotYet, UndefinedQuery
 from pgstream.names import FullName
+from pgstream.planner import real_time
 from pgstream.planner.held import held
 from pgstream.planner.plan import (
     Column,
     Node,
     Plan,
+    RecordSink,
     ResultSink,
     Sink,
     Source,
@@ -38,7 +40,7 @@ from pgstream.statements import registered, resume, topics
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.statements.resume import Resume
-from pgstream.stores.spec import Kind, Option, OptionTable
+from pgstream.stores.spec import Can, Kind, Option, OptionTable
 
 APPLICATION = "application"
 """The kind of a query that runs several statements."""
@@ -49,7 +51,10 @@ QUERY = OptionTable(
     (
         _NAME,
         Option(
-            "execution.mode", Kind.WORD, "How the query runs.", choices=("MICROBATCH",), choices_later=("REALTIME",)
+            real_time.MODE,
+            Kind.WORD,
+            "REALTIME writes each record as it comes, at least once.",
+            choices=("MICROBATCH", "REALTIME"),
         ),
         Option("state.ttl.millis", Kind.INTEGER, "Forget state that was not touched for this long.", minimum=1),
         Option(resume.ID, Kind.TEXT, "Begin where this terminated query stopped; it read the same topic."),
@@ -76,6 +81,7 @@ class QueryOptions:
     name: str | None = None
     state_ttl_ms: int | None = None
     resume: Resume | None = None
+    real_time: Given | None = None
 
     @property
     def expires(self) -> bool:
@@ -109,7 +115,8 @@ def query_options(given: Options, name: Given | None = None) -> QueryOptions:
     checked = QUERY.check({**given, "query.name": name} if name is not None else given)
     ttl = checked.get("state.ttl.millis")
     return QueryOptions(
-        checked.get("query.name"), int(ttl) if ttl is not None else None, resume.told(given, checked)
+        checked.get("query.name"), int(ttl) if ttl is not None else None, resume.told(given, checked),
+        given[real_time.MODE] if checked.get(real_time.MODE) == "REALTIME" else None,
     )  # fmt: skip
 
 
@@ -129,12 +136,21 @@ async def analyze(ctx: Context, root: Node) -> tuple[ColumnRecord, ...]:
     return tuple(ColumnRecord(n, t, nullable) for n, t, nullable in found)
 
 
-def plan(planned: Planned, sink: Sink, columns: tuple[ColumnRecord, ...], options: QueryOptions) -> Plan:
-    """The whole plan, with its typed columns. What the query says of its state goes before what its sources say."""
+def plan(ctx: Context, planned: Planned, sink: Sink, columns: tuple[ColumnRecord, ...], options: QueryOptions) -> Plan:
+    """The whole plan, with its typed columns. What the query says of its state goes before what its sources say.
+
+    Errors: NotYet, NotSupported where it cannot run in real time and is asked to.
+    """
     typed = [Column(c.name, str(c.type), c.nullable) for c in columns]
     # A client's result and a store's table have no event time for others to follow.
     root = planned.root if isinstance(sink, ResultSink | TableSink) else held(planned.root)
-    return Plan(root, sink, typed, state_ttl_ms=options.state_ttl_ms or planned.state_ttl_ms)
+    made = Plan(root, sink, typed, state_ttl_ms=options.state_ttl_ms or planned.state_ttl_ms,
+                real_time=options.real_time is not None)  # fmt: skip
+    if options.real_time is not None:
+        real_time.check(made, options.real_time.at)
+        for store in (*planned.stores, *([sink.store] if isinstance(sink, RecordSink) else ())):
+            stores.find(ctx.snapshot.store_behind(store).type).require(Can.REAL_TIME, options.real_time.at)
+    return made
 
 
 async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRecord:
@@ -152,6 +168,8 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
 async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack) -> Prepared:
     """With the entity that it writes to and its schemas there; what was made for it is undone by ``undo``."""
     p = replace(p, plan=_dated(ctx, p.plan))
+    if p.plan.real_time:
+        ctx.notice(real_time.NOTICE)
     if p.sink is None:
         return p
     like = p.planned.sources[0] if p.planned.sources else None
@@ -199,6 +217,7 @@ def _dated(ctx: Context, whole: Plan) -> Plan:
 
 async def launch(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName] = ()) -> None:
     """Start a recorded query, and keep what ``undo`` would undo. ``also``: relations that go with it if it cannot."""
+    traces.note({traces.QUERY_ID: query})
     undo.push_async_callback(_discard, ctx, query, also)
     await ctx.engine.launch(query, also)
     undo.pop_all()

@@ -131,7 +131,9 @@ class CreateStreamAs(CreateAs):
     session's store, 'value.format' and the counts of partitions and replicas are the leftmost source's, unless given.
     PARTITION BY makes the record key of these columns. Each record carries its row's event time as its timestamp.
     The select must give a stream: a filter, a projection, an interval join. Other than the DDL form, the answer has
-    two rows: the stream, and the query with its id.
+    two rows: the stream, and the query with its id. QUERY WITH ('execution.mode' = 'realtime') writes each record as it
+    comes, at least once, where the select filters or projects one stream of a Kafka store; docs/semantics.md, "In real
+    time", has the rest.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "STREAM")
@@ -147,7 +149,7 @@ class CreateStreamAs(CreateAs):
         d = sinks.settle(d, planned, columns, self.partition_by, key, at=self.select.at)
         relation = _relation(ctx, full, columns, planned, kind=self.kind, d=d, key=key)
         sink = sinks.record_sink(relation, d, planned.mode, [c.name for c in columns])
-        plan = continuous.plan(planned, sink, columns, options)
+        plan = continuous.plan(ctx, planned, sink, columns, options)
         return Prepared(f"create_{self.kind}_as", plan, planned, options, relation, relation, d)
 
     async def typed(
@@ -212,7 +214,7 @@ class CreateTableAs(CreateAs):
         key = tuple(planned.key) if planned.mode == "upsert" else ()
         relation = _relation(ctx, full, columns, planned, kind=self.kind, d=d, key=key)
         sink = sinks.table_sink(relation, d, planned, self.select.at)
-        plan = continuous.plan(planned, sink, columns, options)
+        plan = continuous.plan(ctx, planned, sink, columns, options)
         return Prepared("create_table_as", plan, planned, options, relation, relation, d)
 
 
@@ -256,7 +258,7 @@ class CreateMaterializedViewAs(CreateAs):
         table = ctx.catalog.staging_stem(relation.id)
         key = list(planned.key) if planned.mode == "upsert" else []
         sink = ViewSink(str(full), full.database, table, planned.mode, key)
-        plan = continuous.plan(planned, sink, columns, options)
+        plan = continuous.plan(ctx, planned, sink, columns, options)
         return Prepared("create_materialized_view_as", plan, planned, options, relation, relation, None)
 
 

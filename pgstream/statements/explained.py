@@ -13,6 +13,7 @@ from typing import Any
 from pgstream.catalog.records import RelationRecord
 from pgstream.planner.explain import explain
 from pgstream.planner.plan import Kept, Plan, RecordSink, ResultSink, TableSink, ViewSink, outputs
+from pgstream.planner.real_time import DELIVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def relation_facts(r: RelationRecord) -> dict[str, Any]:
 
 def plan_text(plan: Plan) -> str:
     """A plan as an indented tree, the sink first; of an application each."""
-    return "\n\n".join(f"{_sink(sink)}\n{explain(node)}" for node, sink in outputs(plan))
+    how = f", {DELIVERY}" if plan.real_time else ""
+    return "\n\n".join(f"{_sink(sink)}{how}\n{explain(node)}" for node, sink in outputs(plan))
 
 
 def _sink(sink: Kept | ResultSink) -> str:

@@ -46,7 +46,8 @@ class InsertInto(Statement):
     fill the relation's by position and take its types; columns without a counterpart are NULL. The record key is made
     of the PARTITION BY columns (named as in the relation), or as the relation says. A table with a primary key has one
     row of each, a later one in place of an earlier; a table without has every row. WITH tunes this query's producer
-    ('kafka.producer.linger.ms'). The answer is the query's row.
+    ('kafka.producer.linger.ms'). QUERY WITH ('execution.mode' = 'realtime') writes each record as it comes, at least
+    once, as in CREATE STREAM AS SELECT. The answer is the query's row.
     """
 
     words: ClassVar = ("INSERT", "INTO")
@@ -120,7 +121,7 @@ class InsertInto(Statement):
         )
         options = continuous.query_options(self.query_with)
         names = [c.name for c in into.columns]
-        plan = continuous.plan(filled, sinks.record_sink(into, d, planned.mode, names), into.columns, options)
+        plan = continuous.plan(ctx, filled, sinks.record_sink(into, d, planned.mode, names), into.columns, options)
         late = lateness(planned.root)
         if late is not None and late > int(into.properties.get(LATENESS.name, LATENESS_MS)):
             ctx.notice(
@@ -133,7 +134,7 @@ class InsertInto(Statement):
         self, ctx: Context, into: RelationRecord, planned: Planned, filled: Planned, options: continuous.QueryOptions
     ) -> Prepared:
         d = _place(ctx, into, (), self.given)
-        plan = continuous.plan(filled, sinks.table_sink(into, d, planned, self.select.at), into.columns, options)
+        plan = continuous.plan(ctx, filled, sinks.table_sink(into, d, planned, self.select.at), into.columns, options)
         return Prepared("insert_into", plan, planned, options, into, None, d)
 
     def _into(self, ctx: Context) -> RelationRecord:

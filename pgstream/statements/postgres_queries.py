@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import psycopg
 
-from pgstream import types
+from pgstream import traces, types
 from pgstream.catalog.postgres import relayed
 from pgstream.catalog.records import ColumnRecord, RelationRecord
 from pgstream.errors import PgStreamError
@@ -44,6 +44,11 @@ async def plan(
     ctx: Context, select: Select, want: str, parameters: Sequence[Parameter] = (), expires: bool = False
 ) -> Planned:
     """The plan of a select, once PostgreSQL has said what must be known. Errors: the planner's, PostgreSQL's."""
+    with traces.span("plan"):
+        return await _plan(ctx, select, want, parameters, expires)
+
+
+async def _plan(ctx: Context, select: Select, want: str, parameters: Sequence[Parameter], expires: bool) -> Planned:
     session, answers = ctx.session, Answers()
     while True:
         try:

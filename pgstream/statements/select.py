@@ -77,7 +77,7 @@ class SelectStream(Statement):
     async def execute(self, ctx: Context) -> Result:
         planned = await self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
-        plan = continuous.plan(planned, ResultSink(planned.limit), columns, self.options)
+        plan = continuous.plan(ctx, planned, ResultSink(planned.limit), columns, self.options)
         # A user's tokens count with the user: anybody makes as many of them as wanted.
         user = ctx.catalog.snapshot.access.user_of(ctx.session.user)
         rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=user)
@@ -87,7 +87,7 @@ class SelectStream(Statement):
     async def explain(self, ctx: Context) -> Explained:
         planned = await self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
-        plan = continuous.plan(planned, ResultSink(planned.limit), columns, self.options)
+        plan = continuous.plan(ctx, planned, ResultSink(planned.limit), columns, self.options)
         return Explained("SELECT", sources=tuple(relation_facts(s) for s in planned.sources), plan=plan)
 
     async def _plan(self, ctx: Context) -> Planned:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from pgstream.catalog.records import QueryRecord
 from pgstream.errors import NotSupported, PgStreamError
+from pgstream.planner import real_time
 from pgstream.planner.plan import Outputs, Plan, ResultSink, Sinks, keeps_state
 from pgstream.statements import continuous, topics
 from pgstream.statements.base import Context
@@ -70,6 +71,8 @@ async def check(ctx: Context, parts: Sequence[Prepared], at: int) -> None:
     """Whether Spark runs them as one. Error: NotSupported."""
     if len(parts) < 2:
         return
+    if (asked := parts[0].options.real_time) is not None:
+        real_time.refuse_several(asked.at)
     try:
         await ctx.engine.analyze(plan(parts), ctx.session.pool)
     except PgStreamError as e:

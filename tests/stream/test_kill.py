@@ -61,7 +61,7 @@ class Load(threading.Thread):
 def worker_of(server: Server) -> psutil.Process:
     """The server's worker process."""
     children = psutil.Process(server.process.pid).children(recursive=True)
-    return next(p for p in children if "pgstream.spark" in " ".join(p.cmdline()))
+    return next(p for p in children if "pgstream.spark" in p.cmdline())
 
 
 def killed(server: Server) -> bool:

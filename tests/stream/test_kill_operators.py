@@ -1,5 +1,5 @@
-"""kill -9 of the worker while operators of the kernel hold state: Top-N, deduplication, OVER and a join of changelogs
-go on from their checkpoints as if nothing had been.
+"""kill -9 of the worker while operators of the kernel hold state: Top-N, deduplication, OVER, a join of changelogs and
+patterns of rows go on from their checkpoints as if nothing had been.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import json
 import random
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -33,6 +34,9 @@ CREATE MATERIALIZED VIEW newest AS
 CREATE MATERIALIZED VIEW counted AS
   SELECT id, k, count(*) OVER (PARTITION BY k ORDER BY rowtime() ROWS UNBOUNDED PRECEDING) AS n FROM events;
 CREATE MATERIALIZED VIEW paired AS SELECT a.k, a.v, b.id FROM latest a JOIN latest b ON a.k = b.k;
+CREATE MATERIALIZED VIEW peaks AS SELECT k, first_id, last_id FROM events MATCH_RECOGNIZE (
+  PARTITION BY k ORDER BY rowtime(), id MEASURES A.id AS first_id, C.id AS last_id
+  AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) DEFINE B AS v > PREV(v), C AS v < PREV(v)) AS m;
 """
 
 
@@ -53,6 +57,23 @@ class Answer:
         for k, _, i in rows[:-1]:
             seen[k] += 1
             self.counted.add((i, k, seen[k]))
+        of_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for k, v, i in rows[:-1]:
+            of_key[k].append((v, i))
+        self.peaks = {(k, *peak) for k, of in of_key.items() for peak in peaks(of)}
+
+
+def peaks(rows: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Of values and ids of one key: the ids of the row before each rise, and of the row after it, which falls."""
+    at = 0
+    while at < len(rows):
+        top = at
+        while top + 1 < len(rows) and rows[top + 1][0] > rows[top][0]:
+            top += 1
+        if at < top < len(rows) - 1 and rows[top + 1][0] < rows[top][0]:
+            yield rows[at][1], rows[top + 1][1]
+            at = top + 1
+        at += 1
 
 
 def held(c: psycopg.Connection, table: str, columns: str) -> set[tuple[int, ...]]:
@@ -103,5 +124,6 @@ def test_operators_go_on_after_a_kill(kafka: Kafka, workspace: Path) -> None:
             within(120, lambda: held(c, "best", "ten, id, rn") == answer.best)
             within(120, lambda: held(c, "paired", "k, v, id") == answer.paired)
             within(120, lambda: held(c, "counted", "id, k, n") == answer.counted)
+            within(120, lambda: held(c, "peaks", "k, first_id, last_id") == answer.peaks)
     finally:
         assert server.stop() == 0

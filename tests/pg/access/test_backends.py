@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from psycopg import generators, pq
 
 from tests.pg.door.whole import Whole, start
 from tests.server import within
@@ -108,6 +109,15 @@ def test_cancel(two) -> None:
     sleeping.join(20)
     assert errors == [psycopg.errors.QueryCanceled]
     assert other.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_statement_that_cancels_itself_has_no_answer(two) -> None:
+    """As in PostgreSQL: the error comes in its place, not behind it."""
+    one, _ = two
+    one.pgconn.send_query(f"SELECT pg_cancel_backend({pid(one)})".encode())
+    results = one.wait(generators.execute(one.pgconn))
+    assert [r.error_field(pq.DiagnosticField.SQLSTATE) for r in results] == [b"57014"]
+    assert one.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("function", ["pg_terminate_backend", "pg_cancel_backend"])

@@ -6,9 +6,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import fields
+from typing import cast
 
 import psycopg
 import pytest
+from sqlalchemy import text
+from sqlalchemy.pool import QueuePool
 
 from pgstream.catalog.changes import Reader
 from pgstream.catalog.delta import Delta, Part, applied
@@ -168,3 +171,23 @@ def test_a_change_applied_twice_changes_nothing_more() -> None:
     assert once.stores == {"b": 2, "c": 3}
     assert applied(once, delta) == once
     assert {f.name for f in fields(before) if getattr(once, f.name) is not getattr(before, f.name)} == {"stores"}
+
+
+async def test_what_reads_at_the_end_gives_its_connection_back(second: Catalog) -> None:
+    """Else nobody closes it."""
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def read() -> None:
+        async with second._reading() as session:
+            await session.execute(text("SELECT 1"))
+            begun.set()
+            await over.wait()
+
+    reading = asyncio.ensure_future(read())
+    await begun.wait()
+    closing = asyncio.ensure_future(second.close())
+    await asyncio.wait((closing,), timeout=0.2)
+    assert not closing.done() and not reading.done()
+    over.set()
+    await closing
+    assert reading.done() and cast(QueuePool, second._engine.pool).checkedout() == 0

@@ -62,3 +62,21 @@ def test_refused(conn):
     result = conn.pgconn.exec_(b"LIST DOORS")
     assert result.error_field(pq.DiagnosticField.SQLSTATE) == b"0A000"
     assert conn.pgconn.exec_(b"SELECT 1").get_value(0, 0) == b"1"
+
+
+def test_a_schema_in_the_search_path_has_any_name(conn: psycopg.Connection) -> None:
+    """What PostgreSQL is asked between statements can be answered in every encoding."""
+    conn.execute('CREATE SCHEMA "é"; CREATE SCHEMA "漢"')
+    try:
+        conn.execute("SET client_encoding TO 'LATIN1'")
+        conn.execute('SET search_path TO "é"')
+        assert conn.execute("WHERE AM I").fetchone() == ("é",)
+        conn.execute("SET client_encoding TO 'UTF8'")
+        conn.execute("SET search_path TO \"漢\"; SET client_encoding TO 'LATIN1'")
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+        with pytest.raises(psycopg.errors.UntranslatableCharacter):
+            conn.execute("WHERE AM I")
+        conn.execute("SET client_encoding TO 'UTF8'")
+        assert conn.execute("WHERE AM I").fetchone() == ("漢",)
+    finally:
+        conn.execute('DROP SCHEMA "é"; DROP SCHEMA "漢"')

@@ -183,13 +183,18 @@ class Laboratory:
         self.kernel.Kernel.start(compiled.step.df._jdf, sources.bad, late, json.dumps(sink))
 
     def interrupt(self, query: str) -> None:
-        """End the stream in the midst of a batch, after its first."""
+        """End the stream in the midst of a batch, after its first.
+
+        Not before the second is planned: a source of files that has taken its next file and did not get to tell it,
+        takes one more the next time, and rows that come late would come before there was a watermark.
+        """
         found = self.kernel.Watch.find(query)
         if found.isEmpty():
             return
         stream = found.get().stream()
-        while stream.isActive() and stream.lastProgress() is None:
-            time.sleep(0.005)
+        planned = self.folder / "checkpoints" / query / "offsets" / "1"
+        while stream.isActive() and not planned.exists():
+            time.sleep(0.002)
         self.kernel.Kernel.stop(query, 0)
 
     def table(self, c: psycopg.Connection[Any], table: str, compiled: Compiled, planned: Planned) -> None:

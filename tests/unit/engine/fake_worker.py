@@ -65,7 +65,8 @@ def read() -> Request:
 
 def note(request: Request) -> None:
     fields = {"type": type(request).__name__}
-    told = ("query", "attempt", "rows", "databases", "forget", "beside", "limits", "checkpoint")
+    told = ("query", "attempt", "rows", "databases", "forget", "beside", "limits", "ceiling_ms", "checkpoint")
+    told += ("trace", "origin")
     fields |= {k: getattr(request, k) for k in told if hasattr(request, k)}
     if isinstance(request, Start):
         fields["stores"] = {k: v.options for k, v in request.stores.items()}

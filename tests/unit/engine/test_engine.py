@@ -14,13 +14,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pgstream.engine import channel, compute, leftover, life, pool, results, suspects
+from pgstream import traces
+from pgstream.engine import channel, compute, leave, leftover, life, pool, results, suspects
 from pgstream.engine.channel import Ended, Fault
 from pgstream.engine.computation import Computation
+from pgstream.engine.history import History
 from pgstream.engine.readers import Readers
-from pgstream.errors import EngineUnavailable, NotReady, RelayedError, TooManyStreams
-from pgstream.planner.plan import VERSION
+from pgstream.engine.requests import Limits
+from pgstream.errors import EngineUnavailable, NotReady, RelayedError, StoreUnreachable, TooManyStreams
+from pgstream.planner.plan import VERSION, Plan, RecordSink
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, source, until, view_plan
 
 
@@ -89,7 +93,7 @@ async def test_data_fault_needs_restart(bench: Bench) -> None:
     id = bench.catalog.add(fault="data", times="1", after_running="1")
     await bench.engine.launch(id)
     record = await bench.state(id, "errored")
-    assert record.message == "no good Try another."
+    assert record.message == "no good. Try another."
     await bench.engine.restart(id)
     record = await bench.state(id, "running")
     assert (record.attempt, record.message) == (2, "")
@@ -194,6 +198,22 @@ async def test_query_that_kills_the_worker_is_tried_again(bench: Bench) -> None:
     assert (await bench.state(id, "running")).attempt == 3
 
 
+async def test_a_start_is_a_part_of_the_trace_that_asks_for_it(bench: Bench, sent: InMemorySpanExporter) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(die="1", times="1")
+    with traces.entry("CREATE STREAM", {}):
+        await bench.engine.launch(id)
+    await bench.state(id, "running")
+    with traces.entry("RESTART QUERY", {}):
+        await bench.engine.restart(id)
+    await until(lambda: len(bench.heard("Start")) == 3)
+    made, again, restarted = ((s["trace"], s["origin"]) for s in bench.heard("Start"))
+    asked = [f"{s.context.span_id:016x}" for s in sent.get_finished_spans() if s.name == "start query"]
+    # After the worker's death nobody asks; what the query goes back to is its creation all the time.
+    assert [made[0].split("-")[2], again[0], restarted[0].split("-")[2]] == [asked[0], "", asked[1]]
+    assert made[1] == again[1] == restarted[1] == made[0]
+
+
 async def test_query_that_crashes_the_worker_again_and_again_is_kept_out(bench: Bench) -> None:
     bad = bench.catalog.add(crash="1", times="100")
     well = [bench.catalog.add() for _ in range(4)]
@@ -252,6 +272,52 @@ async def test_terminate_without_worker(bench: Bench) -> None:
     id = bench.catalog.add()
     await bench.engine.terminate(id)
     assert bench.catalog.records[id].actual == "terminated"
+
+
+async def test_what_the_writers_of_an_ended_query_kept_goes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the stores that it wrote into; a store that is away keeps it, and the query has ended all the same."""
+    asked: list[str] = []
+
+    class Store:
+        async def unmark(self, query: str) -> None:
+            asked.append(query)
+            raise StoreUnreachable(name="k", why="it is away")
+
+        async def close(self) -> None:
+            asked.append("closed")
+
+    monkeypatch.setattr(leave.stores, "open_admin", lambda *_: Store())
+    writes, keeps_a_view = bench.catalog.add(), bench.catalog.add()
+    plan = Plan(source(), RecordSink("main.public.out", "k", "out", "append", "json", ["n"]))
+    bench.catalog.records[writes] = replace(bench.catalog.records[writes], plan=plan.json())
+    for id in (keeps_a_view, writes):
+        await bench.engine.terminate(id)
+    await until(lambda: asked == [writes, "closed"])
+    assert bench.catalog.records[writes].actual == "terminated"
+    # The first batch of one that is refused may have written what came before a bad record.
+    await bench.engine.start()
+    refused = bench.catalog.add(fault="user")
+    bench.catalog.records[refused] = replace(bench.catalog.records[refused], plan=plan.json())
+    with pytest.raises(RelayedError):
+        await bench.engine.launch(refused)
+    await until(lambda: asked[2:] == [refused, "closed"])
+
+
+async def test_old_queries_are_forgotten_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Forgetful:
+        async def forget_ended(self, days: int) -> int:
+            asked.append(days)
+            raise NotReady(what="PostgreSQL")  # the next time, then
+
+    for days in (0, 30):
+        history = History(Forgetful(), days)  # type: ignore[arg-type]
+        await history.look()
+        await history.look()
+        monkeypatch.setattr(history, "_next", 0.0)
+        await history.look()
+    assert asked == [30, 30]
 
 
 async def test_terminate_that_takes_long_ends_all_the_same(bench: Bench) -> None:
@@ -450,7 +516,7 @@ async def test_a_user_reads_so_many_at_once(bench: Bench) -> None:
 async def test_a_computation_lasts_as_long_as_its_context(bench: Bench) -> None:
     await bench.engine.start()
     bench.engine._readers = Readers(1)
-    limits = {"s": {0: 7, -1: 0}}
+    limits = Limits({"s": {0: 7, -1: 0}}, 5)
 
     def computed(id: str, alias: str = "s") -> Computation:
         plan = msgspec.structs.replace(view_plan(), root=source(alias))
@@ -463,7 +529,7 @@ async def test_a_computation_lasts_as_long_as_its_context(bench: Bench) -> None:
                 raise AssertionError
         (start,) = await until(lambda: bench.heard("Start"))
         assert (start["query"], start["beside"], start["checkpoint"]) == ("q", "pg_pgstream.r_q", None)
-        assert start["limits"] == {"s": {"0": 7, "-1": 0}}
+        assert (start["limits"], start["ceiling_ms"]) == ({"s": {"0": 7, "-1": 0}}, 5)
         assert start["databases"] == {"main": "postgresql://worker@h/main"}
     # It has ended by now, at the worker, too.
     assert bench.heard("Stop") == [{"type": "Stop", "query": "q", "forget": True}]
@@ -487,7 +553,7 @@ async def test_a_computation_is_waited_for_though_its_statement_is_canceled_twic
     monkeypatch.setattr(Computation, "ended", lambda self, event: (ended.append(event), arrived(self, event)))
 
     async def statement() -> None:
-        async with bench.engine.computation("q", view_plan(), "pg_pgstream.r_q", {}):
+        async with bench.engine.computation("q", view_plan(), "pg_pgstream.r_q", Limits({}, 0)):
             await asyncio.sleep(600)
 
     task = asyncio.create_task(statement())

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from pgstream import traces
 from pgstream.engine import forward
 from pgstream.engine.forward import Ask, Forward
 from pgstream.errors import EngineUnavailable, PgStreamError, RelayedError, UndefinedQuery
@@ -74,6 +76,15 @@ async def test_the_one_that_has_the_pool_does_it_once(wire: Wire) -> None:
     assert await asked is True
     assert [(a.step, a.query, a.to) for a in holder.did] == [("move", "query-1", "q")]
     assert not asking.did and not other.did
+
+
+async def test_a_trace_goes_on_at_the_other_server(wire: Wire, sent: InMemorySpanExporter) -> None:
+    asking, holder = Server(wire), Server(wire, "p")
+    with traces.entry("CREATE STREAM", {}):
+        assert await asking.forward.ask("p", "launch", "query-1") is True
+    there, statement = sent.get_finished_spans()
+    assert there.name == "launch for another server" and holder.did[0].trace
+    assert there.parent is not None and there.parent.span_id == statement.context.span_id
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "\N{GRINNING FACE}", '"', "\x01"])

@@ -42,6 +42,13 @@ def check(root: p.Node, *, actual: str = "running", properties: Any = (), **more
     return ""
 
 
+WAIT = [
+    structs.replace(GROUPED, input=TIMED, final=True),
+    p.IntervalJoin(TIMED, TIMED, "left", 1000, KEY, KEY),
+    p.Over(TIMED, [], []),
+]
+
+
 @pytest.mark.parametrize(
     "root",
     [
@@ -50,6 +57,7 @@ def check(root: p.Node, *, actual: str = "running", properties: Any = (), **more
         structs.replace(GROUPED, input=TIMED),
         p.Aggregate(TIMED, [], [p.Expr("n", "count(1)")], p.Window("tumble", 1000, 1000)),
         p.IntervalJoin(TIMED, TIMED, "inner", 1000, KEY, KEY),
+        *WAIT,
         p.Rank(SOURCE, "rn", "row_number", [], [p.Order("`a`")], 3),
     ],
     ids=str,
@@ -59,7 +67,6 @@ def test_what_can_be_checked(root: p.Node) -> None:
 
 
 LOOKUP = p.Lookup(SOURCE, "main.public.prices", "main", [], "inner")
-WAITS = "0A000: CHECK of a view whose rows wait for the watermark is not supported yet"
 
 
 @pytest.mark.parametrize(
@@ -73,9 +80,6 @@ WAITS = "0A000: CHECK of a view whose rows wait for the watermark is not support
         (project("uuid()"), {}, "55000: UUID gives its query something else each time"),
         (LOOKUP, {}, "55000: its query looks up rows of main.public.prices, which may have changed"),
         (CHANGES, {}, "0A000: CHECK of a view over another materialized view is not supported yet"),
-        (structs.replace(GROUPED, input=TIMED, final=True), {}, WAITS),
-        (p.IntervalJoin(TIMED, TIMED, "left", 1000, KEY, KEY), {}, WAITS),
-        (p.Over(TIMED, [], []), {}, WAITS),
         (GROUPED, {"actual": "errored"},
          '55000: the query of materialized view "main.public.v" does not run: it is errored'),
     ],
@@ -83,6 +87,14 @@ WAITS = "0A000: CHECK of a view whose rows wait for the watermark is not support
 )  # fmt: skip
 def test_what_cannot(root: p.Node, more: dict[str, Any], said: str) -> None:
     assert check(root, **more) == said
+
+
+@pytest.mark.parametrize(("actual", "hint"), [("starting", "DESCRIBE QUERY"), ("errored", "RESTART QUERY")])
+def test_what_to_do_for_a_query_that_does_not_run(actual: str, hint: str) -> None:
+    plan, view = p.Plan(GROUPED, SINK), SimpleNamespace(properties={}, full="main.public.v")
+    with pytest.raises(PgStreamError) as e:
+        STATEMENT._check(cast(Any, view), cast(Any, SimpleNamespace(plan=plan.json(), actual=actual)), plan)
+    assert hint in str(e.value.hint)
 
 
 def ends(*consumed: Any, root: p.Node = GROUPED) -> Any:
@@ -115,6 +127,16 @@ def test_the_query_once_more() -> None:
     assert isinstance(again.sink, p.ViewSink) and (again.sink.table, again.sink.options) == ("v_q", {})
     (kept,) = p.sources(checks._again(plan, {}, compared, ctx).root)
     assert kept.starting_position == "earliest"
+
+
+@pytest.mark.parametrize("root", [*WAIT, GROUPED, p.Over(SOURCE, [], [])], ids=str)
+def test_which_rows_wait(root: p.Node) -> None:
+    assert checks._waits_for_time(p.Plan(root, SINK)) is (root in WAIT)
+
+
+def test_the_watermark() -> None:
+    assert checks._watermark([{"store": "k", "at": {}}]) is None
+    assert checks._watermark([{"store": "k", "at": {}, "watermark": 5}, {"store": "k", "at": {}, "watermark": 5}]) == 5
 
 
 def test_the_first_words_name_it_in_errors() -> None:
