@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_FLAGS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo run broker test test-unit test-pg test-kernel test-stream test-kills test-random test-clients test-cluster test-drivers fuzz differential chaos soak jars check format bless docs bench bench-peers clean
+.PHONY: help install demo run broker test test-unit test-pg test-kernel test-stream test-kills test-random test-clients test-cluster test-drivers fuzz differential chaos soak leaks jars check format bless docs bench bench-peers clean
 
 help:
 	@echo "make demo     see page views flow from Kafka into a materialized view (Ctrl-C stops it)"
@@ -28,6 +28,7 @@ help:
 	@echo "make differential  thousands of random queries against PostgreSQL (ARGS=\"--cases 500\", \"--case 17\" for one again)"
 	@echo "make chaos    a thousand kills of worker, server, broker and PostgreSQL under load (ARGS=\"--minutes 5 --first 700\")"
 	@echo "make soak     random statements and deaths against one server, looked at all the time (ARGS=\"--minutes 60 --seed x\")"
+	@echo "make leaks    500 times something is made and taken away: what is left is told, and fails (ARGS=\"--cycles 60\")"
 	@echo "make check    formatting, lint, types, imports"
 	@echo "make format   what make check asks for, where a tool can do it"
 	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
@@ -102,6 +103,9 @@ chaos: jars
 
 soak: jars
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+leaks: jars
+	@$(BIN)/python -m tests.stream.leaks $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -121,7 +121,7 @@ def main(s: Stack, bench: Sinks) -> None:
         s.kafka.topic(topic, 2)
     side = writing("json", "sql", None)
     kafka = {"type": "kafka", "topic": "ours", "mode": "append", "order": "runs", "value": side, "key": side,
-             "columns": ["k", "c", "s"], "key_columns": [],
+             "columns": ["k", "c", "s"], "key_columns": [], "together": True,
              "properties": {"bootstrap.servers": s.kafka.bootstrap}}  # fmt: skip
     compare("topic", "Spark's own sink", bench.ours(kafka), bench.spark_kafka(s.kafka.bootstrap, "theirs"))
 

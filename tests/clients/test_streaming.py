@@ -163,6 +163,8 @@ def test_ctrl_c_in_psql(server: Server) -> None:
     with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, start_new_session=True) as psql:
         os.close(follower)
         try:
+            _reads(leader, "main=")  # psql begins to handle SIGINT a moment before
+            _gone(server)  # the query of the test before
             os.write(leader, b"SELECT n FROM clicks;\n")
             _started(server)
             psql.send_signal(signal.SIGINT)
