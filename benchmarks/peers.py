@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from pathlib import Path
 
 import psutil
 import psycopg
+
+from pgstream.embedded.child import free_port
 
 USER, PASSWORD, DATABASE = "admin", "benchmark-1", "main"
 
@@ -31,12 +32,6 @@ def postgres_binary(name: str) -> str:
 
 def url(port: int) -> str:
     return f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{port}/{DATABASE}"
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def _wait_for(port: int) -> None:
@@ -55,7 +50,7 @@ def _pgbouncer(folder: Path, postgres: int) -> tuple[subprocess.Popen[bytes], in
     binary = shutil.which("pgbouncer", path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
     if binary is None:
         return None
-    port = _free_port()
+    port = free_port()
     (folder / "users").write_text(f'"{USER}" "{PASSWORD}"\n')
     (folder / "pgbouncer.ini").write_text(
         f"[databases]\n{DATABASE} = host=127.0.0.1 port={postgres}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"

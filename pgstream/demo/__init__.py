@@ -31,7 +31,7 @@ from pgstream.demo.script import run, statements, without_kinesis
 from pgstream.demo.stores import NO_DOUBLE, Stores
 from pgstream.embedded import jars
 from pgstream.embedded.check import CHECKS
-from pgstream.embedded.child import spawn
+from pgstream.embedded.child import free_port, spawn
 from pgstream.embedded.cluster import binaries
 from pgstream.embedded.kafka import Broker, open_broker
 from pgstream.errors import ConfigurationError
@@ -211,7 +211,7 @@ class _Demo:
 
     def _port(self, of: str) -> int:
         """The port of the first demo's Kafka or Kinesis: its store and queries name it."""
-        port = int(self._remembered(f"{of}.port", str(_free_port())))
+        port = int(self._remembered(f"{of}.port", str(free_port())))
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -235,10 +235,3 @@ def _first_line(server: subprocess.Popen[bytes], log: Path, before: int) -> str:
         tail = rest if error else "\n".join(words.splitlines()[-5:])
         raise ConfigurationError(what="the server did not start", detail=tail.strip(), hint=f'Its log is "{log}".')
     return line
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port

@@ -131,7 +131,16 @@ def _capabilities() -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on now; the caller retries when somebody takes it first."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.bind((host, 0))
+    """A port that nobody listens on, and that the system gives to nobody else for a minute.
+
+    A connection that has just ended here holds it (TIME_WAIT): neither an outgoing connection nor who asks for any port
+    gets it. A server may listen there that allows itself the reuse of its address (SO_REUSEADDR), as all of ours do.
+    """
+    with socket.create_server((host, 0)) as listener, socket.socket() as client:
+        client.connect(listener.getsockname())
+        with listener.accept()[0] as held:
+            held.shutdown(socket.SHUT_WR)
+            client.recv(1)
+            client.shutdown(socket.SHUT_WR)
+            held.recv(1)
         return int(listener.getsockname()[1])
