@@ -139,7 +139,7 @@ class Type:
 DEEPEST = 100
 """Levels of a type: more than anybody writes, and less than Python can descend."""
 _TOKEN = re.compile(
-    r"\s*(?:(?P<word>[A-Za-z_]\w*)|\"(?P<dq>(?:[^\"]|\"\")+)\"|`(?P<bq>(?:[^`]|``)+)`|(?P<num>\d+)|(?P<sym>[<>(),:]))"
+    r"\s*(?:(?P<word>[A-Za-z_][\w$]*)|\"(?P<dq>(?:[^\"]|\"\")+)\"|`(?P<bq>(?:[^`]|``)+)`|(?P<num>\d+)|(?P<sym>[<>(),:]))"
 )
 
 

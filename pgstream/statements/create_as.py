@@ -30,6 +30,7 @@ from pgstream.errors import (
 )
 from pgstream.names import FullName, Name, QName
 from pgstream.planner.held import lateness
+from pgstream.planner.nulls import filled
 from pgstream.planner.plan import Expr, Project, ViewSink
 from pgstream.planner.select import Planned
 from pgstream.planner.sources import TIME_TYPES
@@ -195,8 +196,9 @@ class CreateTableAs(CreateAs):
     [QUERY WITH ( 'parameter' = value [, ...] )];
 
     Make a table in a store that holds tables, and a continuous query that fills it, exactly once. A select that gives a
-    stream adds every row; one that gives a changelog keeps one row per key, which becomes the table's primary key. The
-    answer has two rows: the table, and the query with its id.
+    stream adds every row; one that gives a changelog keeps one row per key, which becomes the table's primary key, or,
+    where a column of the key may be NULL, a unique key whose NULLs are equal. The answer has two rows: the table, and
+    the query with its id.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "TABLE")
@@ -400,6 +402,11 @@ def _output_at(planned: Planned, name: str) -> int | None:
     return next((e.at for e in output(planned) if e.name == name), None)
 
 
+def _told(column: ColumnRecord, planned: Planned, key: Sequence[str]) -> ColumnRecord:
+    """A column as the relation has it. There is a group of those that have NULL, too."""
+    return replace(column, nullable=not (column.name in key and filled(planned.root, column.name)))
+
+
 def _relation(
     ctx: Context,
     full: FullName,
@@ -416,7 +423,7 @@ def _relation(
         id=str(uuid.uuid4()),
         full=full,
         kind=kind,
-        columns=tuple(replace(c, nullable=c.name not in key) for c in columns if c.name not in left_out),
+        columns=tuple(_told(c, planned, key) for c in columns if c.name not in left_out),
         owner=ctx.session.role,
         primary_key=key,
         store=d.store.name if d is not None else None,

@@ -139,6 +139,7 @@ def _check_columns(relation: RelationRecord, found: EntityInfo) -> None:
                 what=f'column "{column.name}" is of type {column.type} but entity "{found.name}" has it as '
                 f"{has[column.name].type}"
             )
-    if relation.primary_key and set(relation.primary_key) != set(found.primary_key):
+    keys = [found.primary_key, *(found.unique if relation.kind == "table" else ())]
+    if relation.primary_key and set(relation.primary_key) not in map(set, keys):
         key = f"({', '.join(found.primary_key)})" if found.primary_key else "none"
         raise InvalidOption(what=f'the primary key of entity "{found.name}" is {key}')

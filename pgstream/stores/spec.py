@@ -272,7 +272,8 @@ class EntityInfo:
     """What DESCRIBE ENTITY shows, and what relation DDL compares with.
 
     ``partitions``: or shards. ``kept_ms``: how long records are kept by their event time, None for ever.
-    ``columns`` and ``primary_key``: of a table, None of what has none.
+    ``columns`` and ``primary_key``: of a table, None of what has none. ``unique``: its other keys, of which NULL is one
+    value like others.
     """
 
     name: str
@@ -282,6 +283,7 @@ class EntityInfo:
     kept_ms: int | None = None
     columns: Sequence[EntityColumn] | None = None
     primary_key: Sequence[str] = ()
+    unique: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

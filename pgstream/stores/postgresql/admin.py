@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -44,9 +45,16 @@ _COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, 
 _KEY = """SELECT a.attname FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n)
     JOIN pg_attribute a ON a.attnum = k.attnum
     WHERE i.indrelid = %s AND i.indisprimary AND a.attrelid = i.indrelid ORDER BY k.n"""
+_UNIQUE = """SELECT array_agg(a.attname::text ORDER BY k.n)
+    FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, n) JOIN pg_attribute a ON a.attnum = k.attnum
+    WHERE i.indrelid = %s AND (to_jsonb(i) ->> 'indnullsnotdistinct')::bool AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND i.indisvalid AND k.n <= i.indnkeyatts AND a.attrelid = i.indrelid
+    GROUP BY i.indexrelid ORDER BY i.indexrelid"""
 _SLOTS = """SELECT slot_name, active, wal_status, pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery()
       THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint
     FROM pg_replication_slots WHERE database = current_database() AND plugin = 'pgoutput' ORDER BY 1"""
+_NULL_IN_KEYS = 150000
+"""The server that has UNIQUE NULLS NOT DISTINCT. Tables of older ones get a primary key, where a NULL is an error."""
 _IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -92,6 +100,7 @@ class PostgresAdmin:
             oid, rows, identity, size, kind = await self._table(c, entity)
             found = await self._rows(c, _COLUMNS, oid)
             key = [name for (name,) in await self._rows(c, _KEY, oid)]
+            unique = [names for (names,) in await self._rows(c, _UNIQUE, oid)]
             slots = await self._rows(c, _SLOTS)
         configs = {
             "columns": ", ".join(f"{n} {t}{'' if null else ' not null'}" for n, t, null, *_ in found),
@@ -104,7 +113,7 @@ class PostgresAdmin:
         if slots:
             configs["database.slots"] = "; ".join(map(_slot, slots))
         listed = [EntityColumn(n, cols.deltastream(base, dims), null, told) for n, _, null, dims, base, told in found]
-        return EntityInfo(f"{schema}.{table}", configs=configs, columns=listed, primary_key=key)
+        return EntityInfo(f"{schema}.{table}", configs=configs, columns=listed, primary_key=key, unique=unique)
 
     async def extents(self, entity: str) -> list[Extent]:
         """How many rows PostgreSQL believes that a table has: counting them all would take its time."""
@@ -120,7 +129,10 @@ class PostgresAdmin:
         primary_key: Sequence[str] = (),
     ) -> None:
         said = cols.given(options["postgresql.columns"]) if "postgresql.columns" in options else list(columns)
-        key = [k.strip() for k in options.get("postgresql.primary.key", "").split(",") if k.strip()] or primary_key
+        key = [k.strip() for k in options.get("postgresql.primary.key", "").split(",") if k.strip()]
+        if key:
+            said = [replace(c, nullable=c.nullable and c.name not in key) for c in said]
+        key = key or list(primary_key)
         if not said:
             raise InvalidOption(
                 what=f'entity "{entity}" needs columns',
@@ -131,7 +143,13 @@ class PostgresAdmin:
         async with self._open(entity) as c:
             if await self._rows(c, _TABLE, *split(entity, self._database)):
                 raise DuplicateObject(kind="entity", name=entity)
-            await c.execute(f"CREATE TABLE {self._quoted(entity)} ({cols.ddl(said, key)})".encode())
+            if cols.holds_null(said, key) and c.info.server_version < _NULL_IN_KEYS:
+                said = [replace(c, nullable=c.nullable and c.name not in key) for c in said]
+            made = f"CREATE TABLE {self._quoted(entity)} ({cols.ddl(said, key)})"
+            if cols.holds_null(said, key):
+                # Without a primary key its rows could not be changed once a publication has them.
+                made += f"; ALTER TABLE {self._quoted(entity)} REPLICA IDENTITY FULL"
+            await c.execute(made.encode())
 
     async def update(self, entity: str, options: Mapping[str, str], unset: frozenset[str]) -> None:
         raise NotSupported(

@@ -24,7 +24,7 @@ SOURCES = ("source", "system")
 """Where a change was: the name of that column, and the one that older scripts have."""
 WIDEST = "DECIMAL(38, 18)"
 """Of a numeric without a precision: what it can hold of it."""
-_PART = re.compile(r"\s*(?P<name>\"(?:[^\"]|\"\")+\"|\w+)\s+(?P<type>.+?)(?P<no>\s+NOT\s+NULL)?\s*\Z", re.I | re.S)
+_PART = re.compile(r"\s*(?P<name>\"(?:[^\"]|\"\")+\"|[\w$]+)\s+(?P<type>.+?)(?P<no>\s+NOT\s+NULL)?\s*\Z", re.I | re.S)
 
 
 def deltastream(type_: str, dimensions: int = 1) -> str:
@@ -76,14 +76,17 @@ def given(text: str) -> list[EntityColumn]:
 
 
 def ddl(columns: Sequence[EntityColumn], primary_key: Sequence[str]) -> str:
-    """What stands between the parentheses of CREATE TABLE."""
-    lines = []
-    for c in columns:
-        null = " NOT NULL" if not c.nullable or c.name in primary_key else ""
-        lines.append(f"{quote_pg(c.name)} {types.parse(c.type).pg}{null}")
+    """What stands between the parentheses of CREATE TABLE. NULL is a value of a key that has a column for it."""
+    lines = [f"{quote_pg(c.name)} {types.parse(c.type).pg}{'' if c.nullable else ' NOT NULL'}" for c in columns]
     if primary_key:
-        lines.append(f"PRIMARY KEY ({', '.join(map(quote_pg, primary_key))})")
+        kind = "UNIQUE NULLS NOT DISTINCT" if holds_null(columns, primary_key) else "PRIMARY KEY"
+        lines.append(f"{kind} ({', '.join(map(quote_pg, primary_key))})")
     return ", ".join(lines)
+
+
+def holds_null(columns: Sequence[EntityColumn], key: Sequence[str]) -> bool:
+    """Whether a column of a key may be NULL."""
+    return any(c.nullable for c in columns if c.name in key)
 
 
 def quote_pg(name: str) -> str:

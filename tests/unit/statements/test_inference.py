@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pgstream.statements.inference import Seen
@@ -79,6 +79,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, min_size=1, max_size=6))
+@example([{"_$": None}])
 def test_any_guess_is_a_type_and_is_no_less_sure_than_nothing(values: list[Any]) -> None:
     s = seen(*map(json.dumps, values))
     type_ = s.type(s.layout())
