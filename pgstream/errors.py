@@ -619,6 +619,15 @@ class BeingReplaced(
     """A second replacement of a materialized view at a time."""
 
 
+class BeingRead(
+    PgStreamError,
+    sqlstate="55006",
+    message="{kind} {name} is read by query {id} already",
+    hint="Name another one in '{option}', or TERMINATE QUERY {id} first.",
+):
+    """A source that only one query at a time can read by its name."""
+
+
 class NoCurrentStore(
     PgStreamError,
     sqlstate="55000",

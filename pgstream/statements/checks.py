@@ -38,6 +38,7 @@ from pgstream.planner.plan import (
 )
 from pgstream.planner.steps import with_sources
 from pgstream.sql.cursor import Cursor
+from pgstream.statements import alone
 from pgstream.statements.anew import ViewAnew
 from pgstream.statements.base import Column, Context, Result
 
@@ -111,7 +112,7 @@ class CheckMaterializedView(ViewAnew):
                 )  # fmt: skip
             records = _between(begun, ends)
             async with ctx.engine.computation(
-                compared.query, _again(plan, _known(begun), compared, ctx), compared.table,
+                compared.query, _again(await alone.shared(ctx, plan), _known(begun), compared, ctx), compared.table,
                 Limits({topic: {**at, -1: 0} for topic, at in ends.items()}, reached), ctx.session.pool,
                 user=ctx.catalog.snapshot.access.user_of(ctx.session.user),
             ) as computation:  # fmt: skip

@@ -36,7 +36,7 @@ from pgstream.planner.plan import (
 from pgstream.planner.select import Planned
 from pgstream.planner.steps import with_sources
 from pgstream.properties import Given, Options
-from pgstream.statements import registered, resume, topics
+from pgstream.statements import alone, registered, resume, topics
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.statements.resume import Resume
@@ -158,15 +158,19 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
     if p.options.resume is not None:
         p = replace(p, plan=await resume.resumed(ctx, p.options.resume, p.plan))
     async with AsyncExitStack() as undo:
-        p = await placed(ctx, p, undo)
+        p = await placed(ctx, p, undo, at)
         made = record(ctx, sql, p.kind, p.plan, [p])
         query = await ctx.catalog.create_query(made, p.relation, at=at, reads=views_read(p.plan))
         await launch(ctx, query.id, undo)
     return query
 
 
-async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack) -> Prepared:
-    """With the entity that it writes to and its schemas there; what was made for it is undone by ``undo``."""
+async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack, at: int | None) -> Prepared:
+    """With the entity that it writes to and its schemas there; what was made for it is undone by ``undo``.
+
+    Errors: BeingRead.
+    """
+    await alone.check(ctx, p.plan, at)
     p = replace(p, plan=_dated(ctx, p.plan))
     if p.plan.real_time:
         ctx.notice(real_time.NOTICE)
@@ -196,6 +200,7 @@ async def replace_view(
 ) -> QueryRecord:
     """Record and start a query that is to keep a view in another's stead; undone when that fails."""
     async with AsyncExitStack() as undo:
+        await alone.check(ctx, plan, at)
         await ctx.catalog.check_replacement(view, made, at)
         query = await ctx.catalog.create_replacement(made, view, at, reads=views_read(plan))
         await launch(ctx, query.id, undo)

@@ -22,7 +22,7 @@ from pgstream.errors import InsufficientPrivilege, InvalidOption, NotReady, Unde
 from pgstream.names import FullName, Name
 from pgstream.planner.plan import load
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, places
+from pgstream.statements import access, alone, places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
@@ -160,7 +160,8 @@ class RestartQuery(Statement):
                 hint="Run its statement again to make a new query.",
             )
         with suppress(ValueError):  # a plan that this version cannot read: the engine says so
-            await check_logs(ctx.catalog, query, load(query.plan), self.at)
+            await check_logs(ctx.catalog, query, plan := load(query.plan), self.at)
+            await alone.check(ctx, plan, self.at, query.id)
         missing = rights.lost(ctx.catalog.snapshot, replace(query, pool=pool or query.pool))
         await ctx.engine.restart(query.id, pool)
         if missing is not None:  # the engine asks the same, and has stopped it

@@ -16,7 +16,7 @@ from pgstream.catalog.records import QueryRecord, RelationRecord
 from pgstream.catalog.store import REPLACES
 from pgstream.planner.plan import Plan, ViewSink
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import continuous
+from pgstream.statements import alone, continuous
 from pgstream.statements.anew import ViewAnew
 from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Context, Result
@@ -51,6 +51,7 @@ class RepairMaterializedView(ViewAnew):
     async def execute(self, ctx: Context) -> Result:
         view, query, plan = await self.found(ctx)
         await self.check_sources(ctx, query, plan)
+        plan = await alone.shared(ctx, plan)
         made = await continuous.replace_view(ctx, _again(ctx, view, query, plan), view, plan, self.name.at)
         said = f'materialized view "{view.full}" is being repaired by query {made.id}'
         row = ddl(view.kind, str(view.full), "REPAIR", view.full.path, said)

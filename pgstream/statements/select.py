@@ -18,7 +18,7 @@ from pgstream.planner.select import Planned
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select as Query
 from pgstream.sql.select import names
-from pgstream.statements import access, continuous, postgres_queries
+from pgstream.statements import access, alone, continuous, postgres_queries
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS
 from pgstream.statements.base import Column, Context, Result, Session, Statement
@@ -77,7 +77,7 @@ class SelectStream(Statement):
     async def execute(self, ctx: Context) -> Result:
         planned = await self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
-        plan = continuous.plan(ctx, planned, ResultSink(planned.limit), columns, self.options)
+        plan = await alone.shared(ctx, continuous.plan(ctx, planned, ResultSink(planned.limit), columns, self.options))
         # A user's tokens count with the user: anybody makes as many of them as wanted.
         user = ctx.catalog.snapshot.access.user_of(ctx.session.user)
         rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=user)

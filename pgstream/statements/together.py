@@ -31,7 +31,7 @@ async def begin(ctx: Context, sql: str, steps: Sequence[Declaring | Starting], a
         parts: list[Prepared] = []
         for step in steps:
             if isinstance(step, Starting):
-                parts.append(await continuous.placed(ctx, step.prepared, undo))
+                parts.append(await continuous.placed(ctx, step.prepared, undo, at))
             elif await topics.settle(ctx, step.sink, step.relation):
                 undo.push_async_callback(topics.drop, ctx, step.sink)
         declared = [s for s in steps if isinstance(s, Declaring)]

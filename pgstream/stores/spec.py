@@ -369,6 +369,15 @@ class Admin(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """A parameter's value is the name of something that one query at a time reads by. ``of_entity``: each entity has
+    such names of its own; otherwise they are the store's."""
+
+    noun: str
+    of_entity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoreType:
     """One store type. ``admin`` and ``spark`` are ``"module:Class"``, imported on first use.
 
@@ -385,6 +394,7 @@ class StoreType:
     stands for, where one stream may be over some. ``changes``: the columns of a stream of a table's
     changes, where entities are tables; ``key_format``: that of a changelog whose WITH says none.
     ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
+    ``alone``: those of ``reading`` that name what one query at a time reads by.
     ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
     store, which both faces can take away (``Leaving``, ``LeavingInSpark``). ``marks``: one that writes there keeps the
@@ -416,6 +426,7 @@ class StoreType:
     shows: Callable[[str], Mapping[str, str]] = lambda entity: {"topic": entity}
     reading: tuple[str, ...] = ("source.max.records.per.trigger",)
     sending: tuple[str, ...] = ()
+    alone: Mapping[str, Alone] = field(default_factory=dict)
     spelled: Callable[[str, Mapping[str, str]], str] = lambda entity, _: entity
     several: Callable[[str], Sequence[str]] = lambda entity: (entity,)
     changes: Callable[[EntityInfo], Sequence[EntityColumn]] | None = None

@@ -8,7 +8,7 @@ in ``client.py``, talking to the service without Spark in ``admin.py``.
 from __future__ import annotations
 
 from pgstream.stores.kinesis.options import ENTITY, OPTIONS, RELATION, SOURCE
-from pgstream.stores.spec import ENTITIES, Can, Later, Never, StoreType, full
+from pgstream.stores.spec import ENTITIES, Alone, Can, Later, Never, StoreType, full
 
 STORE = StoreType(
     name="kinesis",
@@ -19,6 +19,7 @@ STORE = StoreType(
     source_options=SOURCE,
     counts={"kinesis.shards": "partitions"},
     reading=("kinesis.poll.interval.millis", "kinesis.consumer.name", "source.max.records.per.trigger"),
+    alone={"kinesis.consumer.name": Alone("consumer", of_entity=True)},
     trouble="pgstream.stores.kinesis.troubles:trouble",
     described=("Name", "Shards", "Value Descriptor", "Configs", "Offsets", "Records", "Value Schema"),
     dated=True,

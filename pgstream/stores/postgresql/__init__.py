@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgstream.stores.postgresql.columns import changes
 from pgstream.stores.postgresql.options import ENTITY, OPTIONS, RELATION, SOURCE
 from pgstream.stores.postgresql.values import entity_of, several, shows, spelled
-from pgstream.stores.spec import ENTITIES, Can, Later, Never, StoreType, full
+from pgstream.stores.spec import ENTITIES, Alone, Can, Later, Never, StoreType, full
 
 STORE = StoreType(
     name="postgresql",
@@ -34,6 +34,7 @@ STORE = StoreType(
         "source.max.records.per.trigger",
     ),
     kinds_apart=True,
+    alone={"postgresql.slot.name": Alone("replication slot")},
     trouble="pgstream.stores.postgresql.troubles:trouble",
     leaves=True,
     empties=True,

@@ -75,6 +75,29 @@ def test_a_subscription_goes_on_where_one_ended(db: psycopg.Connection[Any], aws
     ended(db, *queries)
 
 
+def test_a_consumer_is_for_one_query(db: psycopg.Connection[Any], aws: Aws) -> None:
+    """A second one is refused; a SELECT reads without it, and says so."""
+    queries = subscribed(db, aws, "kin_fan_one")
+    put(aws, "kin_fan_one", range(10))
+    whole(db, "kin_fan_one", 10)
+    with pytest.raises(psycopg.errors.ObjectInUse) as e:
+        db.execute(VIEW.format(name="kin_fan_one").replace("VIEW kin_", "VIEW again_").encode())
+    told = e.value.diag
+    assert told.message_primary == f'consumer "app" of entity "kin_fan_one" is read by query {queries[0]} already'
+    assert "'kinesis.consumer.name'" in str(told.message_hint)
+    said: list[str] = []
+    db.add_notice_handler(lambda n: said.append(str(n.message_primary)))
+    begun = len(aws.subscriptions.begun)
+    rows = db.execute("""SELECT id FROM kin_fan_one_in
+        WITH ('kinesis.consumer.name' = 'app', 'starting.position' = 'earliest') LIMIT 10""").fetchall()
+    assert {r[0] for r in rows} == set(range(10))
+    assert f"parameter 'kinesis.consumer.name' = 'app' is left out: query {queries[0]} reads by it" in said
+    assert len(aws.subscriptions.begun) == begun
+    ended(db, *queries)
+    # It is free again.
+    ended(db, *run(db, VIEW.format(name="kin_fan_one").replace("VIEW kin_", "VIEW again_")))
+
+
 def test_none_is_left_when_its_query_has_ended(db: psycopg.Connection[Any], aws: Aws) -> None:
     """Also one that was asked for and is answered afterwards."""
     sent = aws.subscriptions

@@ -147,6 +147,11 @@ def test_a_stream_of_a_table_tells_each_change_once(db: psycopg.Connection[Any],
     assert seen == [("r", None, 1, "a"), ("r", None, 2, "b"), ("c", None, 3, "c"), ("u", None, 2, "B"),
                     ("u", 1, 9, "a"), ("d", 3, None, None), ("t", None, None, None)]  # fmt: skip
 
+    with pytest.raises(psycopg.errors.ObjectInUse) as e:
+        db.execute("""CREATE MATERIALIZED VIEW events_ops AS
+            SELECT op FROM events_cdc WITH ('postgresql.slot.name' = 'named')""")
+    assert e.value.diag.message_primary == f'replication slot "named" is read by query {query} already'
+
     def figures() -> set[str]:
         found = {str(r[0]) for r in db.execute(f"DESCRIBE QUERY METRICS {query}".encode()).fetchall()}
         return found if "slot_kept_bytes" in found else set()
