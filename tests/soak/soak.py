@@ -7,6 +7,7 @@ Start reading at ``Soak``.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import random
 import threading
@@ -85,14 +86,15 @@ class Looker(threading.Thread):
 
     def run(self) -> None:
         while not self.over.is_set():
+            server = self.soak.server
             try:
-                with self.soak.server.connect() as c:
+                with server.connect() as c:
                     while not self.over.wait(0.05):
                         for name, view in list(self.soak.views.items()):
                             self.look(c, name, view)
             except psycopg.OperationalError as e:
-                if not self.soak.away.is_set():
-                    self.wrong.append(f"a read failed: {e}")
+                if not self.soak.away.is_set() and server is self.soak.server:  # it was not killed
+                    self.wrong.append(f"{dt.datetime.now():%H:%M:%S.%f}: a read failed: {e}")
                 self.over.wait(0.1)
             except (psycopg.Error, Impossible) as e:
                 self.wrong.append(str(e))
@@ -177,13 +179,10 @@ class Soak:
         """What somebody with psql does meanwhile."""
         with self.server.connect() as c:
             c.execute("SET statement_timeout = '60s'")
-            for text in (
-                "LIST QUERIES",
-                "LIST RELATIONS",
-                "SELECT count(*) FROM pg_class",
-                "SELECT id FROM events LIMIT 3",
-            ):
-                assert c.execute(text.encode()).fetchall()
+            listed = {row[0] for row in c.execute("LIST QUERIES").fetchall()}
+            assert listed == {v.query for v in self.views.values()}, listed
+            for text in ("LIST RELATIONS", "SELECT count(*) FROM pg_class", "SELECT id FROM events LIMIT 3"):
+                assert c.execute(text.encode()).fetchall(), text
 
     def interrupt(self) -> None:
         """A streaming SELECT that is cancelled in the middle."""
