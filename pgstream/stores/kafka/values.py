@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pgstream.stores.shared import moment
 
 _SCHEME = re.compile(r"\A(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.I)
-_BROKER = re.compile(r"\A(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?\Z", re.A)
+_BROKER = re.compile(r"\A(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?\Z", re.A)
 _OFFSETS = re.compile(r"\A\d+:\d+(?:,\d+:\d+)*\Z", re.A)
 _EXTENSION = re.compile(r"\A[A-Za-z]+=[\x21-\x2b\x2d-\x7e]+\Z")
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
@@ -37,8 +37,11 @@ def brokers(text: str) -> str:
     """Comma-separated ``host:port``; the protocol that some consoles print before it is left out."""
     found = [_SCHEME.sub("", one.strip()) for one in text.split(",") if one.strip()]
     for number, one in enumerate(found, 1):
-        if not _BROKER.match(one):
+        there = _BROKER.match(one)
+        if there is None:
             raise ValueError(f"broker {number} is not host:port")
+        if there["port"] is not None and not 0 < int(there["port"]) < 65536:  # librdkafka would wrap it
+            raise ValueError(f"the port of broker {number} is not between 1 and 65535")
     if not found:
         raise ValueError("it names no broker")
     return ",".join(found)

@@ -53,6 +53,9 @@ def test_defaults_and_aliases() -> None:
         ("('uris' = 'a', 'kafka.sasl.hash_function' = AWS_MSK_IAM)", MissingOption, None, "kafka.msk.iam_role_arn"),
         ("('uris' = 'a', 'kafka.sasl.hash_function' = PLAIN)", MissingOption, None, "kafka.sasl.username"),
         ("('uris' = 'a', 'kafka.msk.aws_region' = r)", InvalidOption, 40, "kafka.msk.aws_region"),
+        ("('uris' = 'a:1,b:99999')", InvalidOption, 10, "port of broker 2 is not between 1 and 65535"),
+        ("('uris' = '[::1]:65536')", InvalidOption, 10, "port of broker 1"),
+        ("('uris' = 'a:0')", InvalidOption, 10, "port of broker 1"),
         ("('uris' = 'a', 'sasl.username' = u, 'kafka.sasl.username' = v)", InvalidOption, 36, "more than once"),
     ],
 )
