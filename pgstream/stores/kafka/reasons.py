@@ -69,8 +69,10 @@ def translate(error: KafkaError, store: str, c: Connection, entity: str = "") ->
     return StoreUnreachable(name=store, why=why)
 
 
-_NETWORK = ("Connection refused", "Failed to resolve", "nreachable", "timed out")
+_NETWORK = ("onnection refused", "ailed to resolve", "nreachable", "timed out")
 """What the library says when there is nobody to close a connection."""
+_NOT_KAFKA = "nvalid response size"
+"""What it says of bytes that are no answer of Kafka's: what it took for their length is beyond all measure."""
 
 
 def unreachable(store: str, c: Connection, error: KafkaError, reports: Sequence[KafkaError]) -> StoreUnreachable:
@@ -80,6 +82,9 @@ def unreachable(store: str, c: Connection, error: KafkaError, reports: Sequence[
         return refused(store, c, why)
     if (found := complaint(c)) is not None:
         return StoreUnreachable(name=store, why=f"broker {c.brokers}: {found.why}", hint=found.hint)
+    if _NOT_KAFKA in why:
+        hint = "Check 'uris': something other than Kafka answers at this host and port."
+        return StoreUnreachable(name=store, why=f"{why.partition(': ')[0]}: it does not speak Kafka", hint=hint)
     reached = not any(word in why for word in _NETWORK)
     if error.code() != KafkaError._TRANSPORT or not reached:
         return StoreUnreachable(name=store, why=why)
@@ -88,9 +93,10 @@ def unreachable(store: str, c: Connection, error: KafkaError, reports: Sequence[
         if c.authenticated
         else ("wants authentication closes", _HOW)
     )
-    return StoreUnreachable(name=store, why=why, hint=f"A broker that {wants} the connection. {how}")
+    return StoreUnreachable(name=store, why=why, hint=f"A broker that {wants} the connection. {how} {_OTHER}")
 
 
+_OTHER = "What is not Kafka closes it too: check 'uris'."
 _HOW = "'kafka.sasl.hash_function', 'kafka.sasl.username' and 'kafka.sasl.password' say how."
 _MECHANISM = "'kafka.sasl.hash_function'"
 _TOKENS = "'kafka.sasl.oauthbearer.token.endpoint.url'"

@@ -86,6 +86,8 @@ def _hint(code: str, text: str) -> str | None:
         return _CERTIFICATE
     if "certificate verify failed" in lowered or "does not match host name" in lowered:
         return _AUTHORITY
+    if "server does not support SSL" in text:
+        return "A server without TLS needs 'tls.disabled' = TRUE."
     for known, hint in _HINTS.items():
         if code == known:
             return hint

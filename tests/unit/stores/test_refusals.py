@@ -50,6 +50,14 @@ NO_SASL = (
     "state: broker's supported mechanisms:  (after 0ms in state AUTH_HANDSHAKE)"
 )
 CLOSED_PORT = "ssl://h:1/bootstrap: Connect to ipv6#[::1]:1 failed: Connection refused (after 0ms in state CONNECT)"
+NO_HOST = (
+    "ssl://no.such.host:9092/bootstrap: Failed to resolve 'no.such.host:9092': Name or service not known "
+    "(after 12ms in state CONNECT)"
+)
+OTHER_PROTOCOL = (
+    "h:1/bootstrap: Receive failed: Invalid response size 1213486160 (0..100000000): increase "
+    "receive.message.max.bytes (after 0ms in state APIVERSION_QUERY)"
+)
 NO_TOKEN = 'Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}'
 NO_ENDPOINT = "Failed to acquire SASL OAUTHBEARER token: Failed to connect to t:443: Could not connect to server"
 UNTRUSTED = "Failed to acquire SASL OAUTHBEARER token: SSL peer certificate or SSH remote key was not OK"
@@ -69,6 +77,9 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         (PASSWORD, [(AUTH, OTHER_MECHANISM)], True, ["Check 'kafka.sasl.hash_function'."]),
         (PASSWORD, [(AUTH, NO_SASL)], True, ["leave 'kafka.sasl.hash_function' out"]),
         (PASSWORD, [(TRANSPORT, CLOSED_PORT)], False, ["'uris'"]),
+        (NONE, [(TRANSPORT, NO_HOST)], False, ["Check 'uris' and the network"]),
+        (PASSWORD, [(KafkaError._RESOLVE, NO_HOST)], False, ["Check 'uris' and the network"]),
+        (NONE, [(TRANSPORT, OTHER_PROTOCOL)], False, ["Check 'uris'", "other than Kafka"]),
         (PASSWORD, [(DOWN, "1/1 brokers are down")], False, ["refuses the credentials may close", SECRET]),
         (NONE, [(DOWN, "1/1 brokers are down")], False, ["wants authentication closes", USER]),
         (TOKENS, [(AUTH, NO_TOKEN)], True, ["bearer.client.id'", "bearer.client.secret'"]),
@@ -148,6 +159,7 @@ def test_kinesis_that_is_away() -> None:
         ("FATAL:  sorry, too many clients already", False, ["has a connection free"]),
         ('FATAL:  too many connections for role "bob"', False, ["has a connection free"]),
         ("connection refused", False, ["'uris'"]),
+        ("server does not support SSL, but SSL was required", False, ["'tls.disabled' = TRUE"]),
     ],
 )
 def test_postgresql(said: str, refused: bool, hint: list[str]) -> None:
