@@ -7,7 +7,9 @@ Start reading at ``QName``.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__metadata", "__timestamp_type")
@@ -39,6 +41,12 @@ def quote_spark(name: str) -> str:
 def quote_text(text: str) -> str:
     """A string literal for Spark SQL text."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """A hint for a name that means nothing: the one of those that are known which it is most like."""
+    close = difflib.get_close_matches(name, sorted(set(known)), 1, 0.6)
+    return f'Perhaps you meant "{close[0]}".' if close else None
 
 
 def view_log(query: str, view: str = "") -> str:

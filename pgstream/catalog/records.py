@@ -11,6 +11,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from pgstream import types
@@ -18,12 +19,15 @@ from pgstream.catalog.kinds import KINDS, missing
 from pgstream.catalog.mentions import Mentions
 from pgstream.catalog.privileges import MEMBERS, PUBLIC, Access
 from pgstream.catalog.roles import pg_role
-from pgstream.names import FullName, QName, quote
+from pgstream.errors import UndefinedRelation
+from pgstream.names import FullName, QName, closest, quote
 
 K = TypeVar("K")
 V = TypeVar("V")
 STREAMED = ("stream", "changelog")
 """Kinds of relations that are read by streaming."""
+_COMPARED = 1000
+"""Names that a wrong one is compared with at most: it is done while others wait."""
 DEFAULT_ORGANIZATION = "00000000-0000-4000-8000-000000000001"
 """The organization that every server has."""
 
@@ -295,6 +299,13 @@ class Snapshot:
         """The relation a name means in a session, if there is one."""
         full = self.full_name(name, database, schema)
         return self.relations.get((full.database, full.schema, full.name))
+
+    def no_relation(self, name: QName, database: str, schema: str) -> UndefinedRelation:
+        """The error for a name that means no relation in a session: to be raised. Ask what a role sees."""
+        full = self.full_name(name, database, schema)
+        all_ = (r for r in self.relations.values() if r.kind != "index")
+        there = (r.full.name for r in all_ if (r.full.database, r.full.schema) == (full.database, full.schema))
+        return UndefinedRelation(name=str(name), at=name.at, hint=closest(full.name, islice(there, _COMPARED)))
 
     @cached_property
     def mentions(self) -> Callable[[str], bool]:

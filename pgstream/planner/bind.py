@@ -8,7 +8,6 @@ Must not know: expressions, Spark SQL beyond a back-ticked field. Start reading 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ from pgstream.errors import (
     NotSupported,
     UndefinedColumn,
 )
-from pgstream.names import quote_spark
+from pgstream.names import closest, quote_spark
 from pgstream.sql.dialect import WindowCall
 from pgstream.sql.select import fold
 from pgstream.stores.spec import StoreType
@@ -126,7 +125,7 @@ class Scope:
         if found:
             raise AmbiguousColumn(name=name, at=at(node))
         shown = ".".join((*qualifier, name))
-        raise UndefinedColumn(name=shown, at=at(node), hint=_closest(name, (c.name for c in known)))
+        raise UndefinedColumn(name=shown, at=at(node), hint=closest(name, (c.name for c in known)))
 
     def has(self, name: str) -> bool:
         """Whether some relation has a column of this name."""
@@ -151,7 +150,7 @@ class Scope:
         name = ".".join(qualifier)
         structs = {c.name for i in self.items for c in i.columns if c.type is not None and c.type.name == "STRUCT"}
         hint = "A field of a STRUCT is written column->field." if qualifier[-1] in structs else None
-        raise MissingFrom(name=name, at=at(node), hint=hint or _closest(name, (i.alias for i in self.items)))
+        raise MissingFrom(name=name, at=at(node), hint=hint or closest(name, (i.alias for i in self.items)))
 
 
 def _qualifier(node: exp.Expr) -> tuple[str, ...]:
@@ -163,11 +162,6 @@ def _prefixed(items: tuple[Item, ...], alias: str) -> tuple[Item, ...]:
     if not alias:
         return items
     return tuple(replace(i, columns=tuple(replace(c, field=f"{alias}.{c.field}") for c in i.columns)) for i in items)
-
-
-def _closest(name: str, known: Iterable[str]) -> str | None:
-    close = difflib.get_close_matches(name, sorted(set(known)), 1, 0.6)
-    return f'Perhaps you meant "{close[0]}".' if close else None
 
 
 def renamed(scope: Scope, names: tuple[str, ...], position: int | None) -> Scope:

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import UndefinedRelation
 from pgstream.names import QName
 from pgstream.planner.relations import Relations, given
 from pgstream.planner.slices import Slices
@@ -57,7 +56,7 @@ class Bounded:
         if relation is not None or self.relations.virtual(name) is not None:
             return relation is not None and relation.kind == "materialized_view"
         if self.relations.foreign(name) is None:
-            raise UndefinedRelation(name=str(name), at=name.at)
+            raise self.relations.missing(name)
         return True
 
     def table(self, node: exp.Expr, env: Env) -> RelationRecord | None:

@@ -19,6 +19,7 @@ from pgstream.planner.steps import Bounds, Step, retracting, watermarked
 from pgstream.planner.using import Pair
 
 _ONE = "Join on left.column = right.column; put the rest into WHERE."
+_FORM = "Write FROM a JOIN b WITHIN n SECONDS ON a.column = b.column; without WITHIN where b is a changelog."
 _HOW = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
@@ -177,7 +178,7 @@ def _how(node: exp.Join) -> str:
     side, kind = str(node.args.get("side") or ""), str(node.args.get("kind") or "")
     common = node.args.get("on") or node.args.get("using") or node.args.get("method")
     if kind == "CROSS" or (not common and "within" not in node.this.meta):
-        raise NotSupported(what="a join without ON", at=at(node))
+        raise NotSupported(what="a join without ON", at=at(node), hint=_FORM)
     if kind not in ("", "INNER", "OUTER"):
         raise NotYet(what=f"{kind} JOIN", at=at(node))
     return _HOW[side]

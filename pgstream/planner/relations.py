@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from pgstream import stores, types
 from pgstream.catalog.records import RelationRecord, Snapshot
-from pgstream.errors import InvalidStatement, NotYet
+from pgstream.errors import InvalidStatement, NotYet, UndefinedRelation
 from pgstream.names import FullName, QName
 from pgstream.planner import plan, sources
 from pgstream.planner.answers import Answers, Named
@@ -69,6 +69,10 @@ class Relations:
         """The relation of the catalogue that a name means."""
         return self.snapshot.relation(name, self.database, self.schema)
 
+    def missing(self, name: QName) -> UndefinedRelation:
+        """The error for a name that means no relation: to be raised."""
+        return self.snapshot.no_relation(name, self.database, self.schema)
+
     def foreign(self, name: QName) -> RelationRecord | None:
         """The relation of PostgreSQL's own that a name means. Raises Unanswered."""
         full = self.snapshot.full_name(name, self.database, self.schema)
@@ -95,7 +99,9 @@ class Relations:
     def named(self, node: exp.Table, alias: str) -> tuple[Step, Scope]:
         """The step that reads a relation. Errors: UndefinedRelation, NotYet, InvalidStatement."""
         name, window = qname(node), node.meta.get("window")
-        if self.known(name) is None and self.foreign(name) is not None:
+        if self.known(name) is None:
+            if self.foreign(name) is None:
+                raise self.missing(name)
             raise NotYet(
                 what="a table of PostgreSQL as the source of a continuous query", at=name.at,
                 hint="Its rows can be looked up: FROM stream JOIN table ON …"

@@ -102,6 +102,8 @@ async def require(ctx: Context, need: Need) -> None:
             return
         if need.kind == "schema" and isinstance(need.name, QName) and len(need.name.parts) > 1:
             await require(ctx, Need(SEES, "database", Name(need.name.parts[0], at)))
+        if need.kind == "relation" and isinstance(need.name, QName):
+            raise ctx.snapshot.no_relation(need.name, ctx.session.database, ctx.session.schema)
         raise kinds.missing(need.kind, shown(ctx.session, need.kind, need.name), at)
     if over or need.privilege == SEES:
         return

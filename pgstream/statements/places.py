@@ -18,7 +18,6 @@ from pgstream.errors import (
     NotReady,
     UndefinedDatabase,
     UndefinedEntity,
-    UndefinedRelation,
     UndefinedSchema,
     UndefinedStore,
     WrongKind,
@@ -139,7 +138,7 @@ def relation(ctx: Context, name: QName, kind: str | None = None) -> RelationReco
     """The relation a name means; of this kind, if one is wanted."""
     found = ctx.snapshot.relation(name, ctx.session.database, ctx.session.schema)
     if found is None:
-        raise UndefinedRelation(name=str(name), at=name.at)
+        raise ctx.snapshot.no_relation(name, ctx.session.database, ctx.session.schema)
     if kind is not None and found.kind != kind:
         raise WrongKind(
             name=str(name),
