@@ -20,7 +20,9 @@ Start reading at ``DeltaStream`` and ``parse``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import difflib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -67,6 +69,7 @@ WITHIN = TokenType.BLOCK_START  # no token type of sqlglot's own; this one means
 UNRESERVED = frozenset({TokenType.FILTER, TokenType.ESCAPE, TokenType.RECURSIVE, TokenType.CUBE, TokenType.ROLLUP})
 PLAIN_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+_ADVANCING = ("HOP", "CUMULATE")
 UNIT_MS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
            "WEEK": 604_800_000}  # fmt: skip
 _FRAMES = {"ROWS": TokenType.ROWS, "RANGE": TokenType.RANGE}
@@ -114,6 +117,22 @@ class Stop(ParseError):
         super().__init__("", errors=[])
         self.index = index
         self.hint = hint
+
+
+@contextmanager
+def _hinted(hint: str | None) -> Iterator[None]:
+    """What stops in it without a hint of its own gets this one."""
+    try:
+        yield
+    except Stop as stop:
+        stop.hint = stop.hint or hint
+        raise
+
+
+def _window_form(kind: str) -> str:
+    if kind == "SESSION":
+        return "SESSION(relation, GAP 10 SECONDS)"
+    return f"{kind}(relation, SIZE 10 SECONDS{', ADVANCE BY 5 SECONDS' if kind in _ADVANCING else ''})"
 
 
 class DeltaStreamParser(Parser):
@@ -250,22 +269,27 @@ class DeltaStreamParser(Parser):
 
     def _parse_table_parts(self, *args: Any, **kw: Any) -> Any:
         name = self._curr
-        if name.text.upper() not in WINDOWS or self._next.token_type is not TokenType.L_PAREN:
+        kind = name.text.upper()
+        if self._next.token_type is not TokenType.L_PAREN:
             return super()._parse_table_parts(*args, **kw)
+        if kind not in WINDOWS:
+            close = difflib.get_close_matches(kind, WINDOWS, 1, 0.6)
+            with _hinted(f"Perhaps you meant {_window_form(close[0])}." if close else None):
+                return super()._parse_table_parts(*args, **kw)
         self._advance(2)
         query = self._curr.token_type is TokenType.L_PAREN
         table: Any = self._parse_select(table=True) if query else super()._parse_table_parts(fast=True)
-        if table is None or not self._match(TokenType.COMMA):
-            self.raise_error("a relation and a size")
-        kind = name.text.upper()
-        self._expect("GAP" if kind == "SESSION" else "SIZE")
-        size = advance = self._duration()
-        if kind in ("HOP", "CUMULATE"):
-            if not self._match(TokenType.COMMA):
-                self.raise_error("ADVANCE BY")
-            self._expect("ADVANCE", "BY")
-            advance = self._duration()
-        self._match_r_paren()
+        with _hinted(f"Write {_window_form(kind)}."):
+            if table is None or not self._match(TokenType.COMMA):
+                self.raise_error("a relation and a size")
+            self._expect("GAP" if kind == "SESSION" else "SIZE")
+            size = advance = self._duration()
+            if kind in _ADVANCING:
+                if not self._match(TokenType.COMMA):
+                    self.raise_error("ADVANCE BY")
+                self._expect("ADVANCE", "BY")
+                advance = self._duration()
+            self._match_r_paren()
         table.meta["window"] = WindowCall(kind.lower(), size, advance, name.start)
         return table
 
@@ -321,14 +345,13 @@ class DeltaStreamParser(Parser):
         number = self._curr
         if number.token_type not in (TokenType.NUMBER, TokenType.STRING) or not number.text.isdigit():
             self.raise_error("a number")
+        if int(number.text) == 0:
+            raise Stop(self._index, "Write a number above zero.")
         self._advance()
         unit = self._curr.text.upper()
         size = UNIT_MS.get(unit) or UNIT_MS.get(unit.removesuffix("S"))
         if size is None or self._curr.token_type is not TokenType.VAR:
             raise Stop(self._index, f"Write the unit of time: {number.text} SECONDS, for example.")
-        if int(number.text) == 0:
-            self._retreat(self._index - 1)
-            self.raise_error("a number above zero")
         self._advance()
         return int(number.text) * size
 

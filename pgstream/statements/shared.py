@@ -57,8 +57,7 @@ _STRING = r"'(?:[^']|'')*+'"
 _TABLE_AS = re.compile(rf"\bWITH\s*\(\s*(?:[^()';]*,\s*)?{_STRING}(?:[^()']|{_STRING})*+\)\s*AS\b", re.I)
 # What PostgreSQL has no word for: whoever writes it means a stream, also one that is not there.
 _STREAMS_ONLY = re.compile(
-    r"\bWITHIN\s+\d|\bQUERY\s+WITH\s*\(|\bMATCH_RECOGNIZE\s*\(|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\([^()]*,\s*(?:SIZE|GAP)\s+\d",
-    re.I,
+    r"\bWITHIN\s+\d|\bQUERY\s+WITH\s*\(|\bMATCH_RECOGNIZE\s*\(|\b\w+\s*\([^()]*,\s*(?:SIZE|GAP)\s+\d", re.I
 )
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
