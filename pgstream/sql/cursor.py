@@ -24,6 +24,7 @@ _PLAIN = re.compile(r"[^\W\d][\w$]*\Z")
 _NAME_TOKENS = dialect.PLAIN_NAMES | dialect.UNRESERVED
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 MAX_NAME_BYTES = 63
+_PARAMETERS = "The parameters come here: WITH ('parameter' = value, …)."
 
 
 class Cursor:
@@ -69,7 +70,7 @@ class Cursor:
             return
         for word in words:
             if not self.accept(word):
-                raise self.fault()
+                raise self.fault(_PARAMETERS if word == "WITH" else None)
 
     def _match(self, words: tuple[str, ...]) -> int | None:
         index, left = self._index, list(words)
@@ -273,9 +274,9 @@ class Cursor:
             raise self.fault()
         try:
             tree = dialect.parse(self._tokens[begin:end], self.text)
-        except SyntaxEnd:
+        except SyntaxEnd as e:
             # The query ends too early: say it at the word that follows, if one does.
-            raise fault(self._tokens, end, self.text) from None
+            raise fault(self._tokens, end, self.text, e.hint) from None
         at, self._index = self.at, end
         return Select(self.text, at, self._tokens[end - 1].end + 1, tree)
 
