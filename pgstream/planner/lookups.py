@@ -92,14 +92,14 @@ class Lookup:
             if (cte := cte_of(name, env)) is not None:
                 self._note(cte.query, cte.env)
                 if self.ctes.setdefault(name.name, cte).query is not cte.query:
-                    raise NotYet(what=f'two CTEs named "{name.name}" in one query of PostgreSQL\'s', at=name.at)
+                    raise NotYet(what=f'a second CTE named "{name.name}" in one query of PostgreSQL\'s', at=name.at)
             elif (record := self.bounded.record(name)) is not None:
                 relations.read.append(record)
                 relations.met.append(record)
                 self.read[str(record.full)] = None
                 self.databases[record.full.database] = None
                 if len(self.databases) > 1:
-                    raise NotYet(what="relations of several databases in one query of PostgreSQL's", at=name.at)
+                    raise NotYet(what="reading several databases in one query of PostgreSQL's", at=name.at)
 
     def _inner(self, trees: Sequence[exp.Expr]) -> tuple[set[str], set[str]]:
         """The names of relations, and of columns, that the text has of its own."""

@@ -193,7 +193,7 @@ def _together(one: plan.Rank, two: plan.Rank) -> plan.Rank:
     if one.name == two.name:
         return one
     if [e.sql for e in one.partition] != [e.sql for e in two.partition] or _bare(one.order) != _bare(two.order):
-        raise NotYet(what="ranks over different windows in one select list", at=two.at,
+        raise NotYet(what="ranking over different windows in one select list", at=two.at,
                      hint="Order them by event time, or bound one in a query around the other.")  # fmt: skip
     return msgspec.structs.replace(one, also={**one.also, two.name: two.function})
 

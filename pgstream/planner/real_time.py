@@ -74,7 +74,7 @@ def check(plan: Plan, at: int | None) -> None:
 
 def refuse_several(at: int | None) -> None:
     """An application that is one query with several sinks. Error: NotYet."""
-    raise _not_yet("several results", at)
+    raise _not_yet("writing several results", at)
 
 
 def _check_sink(plan: Plan, at: int | None) -> None:

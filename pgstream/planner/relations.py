@@ -124,7 +124,7 @@ class Relations:
         if relation.kind == "materialized_view":
             if self.want == "result":
                 raise NotYet(
-                    what="the changes of a materialized view in an interactive SELECT", at=name.at,
+                    what="reading the changes of a materialized view in an interactive SELECT", at=name.at,
                     hint="Keep the result: CREATE MATERIALIZED VIEW … AS SELECT …",
                 )  # fmt: skip
             source = sources.open_view(relation, label, given(node), name.at)

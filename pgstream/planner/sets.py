@@ -36,7 +36,7 @@ def expanded(clause: exp.Group) -> tuple[list[exp.Expr], list[set[int]]]:
     parts = [_sets(e) if _is_sets(e) else [(e,)] for e in clause.expressions]
     sets = [tuple(i for one in chosen for i in one) for chosen in product(*parts)]
     if len(sets) > _MOST:
-        raise NotSupported(what=f"more than {_MOST} grouping sets", at=at(clause))
+        raise NotSupported(what=f"a GROUP BY of more than {_MOST} grouping sets", at=at(clause))
     items: list[exp.Expr] = []
     for one in sets:
         items += [i for i in one if i not in items]

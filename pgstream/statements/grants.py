@@ -187,12 +187,12 @@ def _one_object(c: Cursor) -> Object:
     at = c.at
     if c.accept("ALL", "TABLES"):
         raise NotSupported(
-            what="GRANT and REVOKE on all tables of a schema that holds relations of pgstream", at=at,
+            what="GRANT or REVOKE on all tables of a schema that holds relations of pgstream", at=at,
             hint="Name one relation a statement: GRANT SELECT ON RELATION name TO ROLE role.",
         )  # fmt: skip
     found = object_(c, "relation")
     if c.peek(","):
-        raise NotSupported(what="GRANT and REVOKE on several objects", at=c.at, hint="Name one object a statement.")
+        raise NotSupported(what="GRANT or REVOKE on several objects", at=c.at, hint="Name one object a statement.")
     return found
 
 

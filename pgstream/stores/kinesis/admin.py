@@ -203,7 +203,7 @@ def _data(record: NewRecord) -> bytes:
     for what, has in given.items():
         if has:
             raise NotSupported(
-                what=f"{what} of a record in a Kinesis store",
+                what=f"a record with {what} in a Kinesis store",
                 detail="A record there is a partition key and data; the service gives it its shard and arrival time.",
             )
     if record.value is None:

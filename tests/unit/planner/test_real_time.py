@@ -47,7 +47,7 @@ REFUSED: list[tuple[str, p.Node, p.Sink]] = [
     ("filling a table", SOURCE, p.TableSink("t", "k", "t", "append")),
     ("writing a changelog", SOURCE, structs.replace(SINK, mode="upsert")),
     ("an interactive SELECT", SOURCE, p.ResultSink()),
-    ("several results", p.Outputs([SOURCE, SOURCE]), p.Sinks([SINK, SINK])),
+    ("writing several results", p.Outputs([SOURCE, SOURCE]), p.Sinks([SINK, SINK])),
 ]
 
 
