@@ -71,7 +71,7 @@ class UpdateEntity(OfEntity):
     """
 
     words: ClassVar = ("UPDATE", "ENTITY")
-    tag: ClassVar = "UPDATE ENTITY"
+    tag: ClassVar = "ALTER ENTITY"
     columns: ClassVar = DDL_ROW
 
     given: Options

@@ -85,7 +85,7 @@ class InsertInto(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         query = await continuous.begin(ctx, self.select.text, await self.prepare(ctx), self.name.at)
-        return done("INSERT INTO", ddl("query", query.id, "CREATE", [query.id]))
+        return done(self.tag, ddl("query", query.id, "CREATE", [query.id]))
 
     async def explain(self, ctx: Context) -> Explained:
         p = await self.prepare(ctx)

@@ -28,6 +28,10 @@ MASK = "********"
 NOTHING = OptionTable("an object", ())
 
 
+_TAGS = {"UPDATE": "ALTER", "COPY": "CREATE"}
+"""A client reads a count of rows behind PostgreSQL's UPDATE and COPY, and complains where there is none."""
+
+
 class Words(Statement):
     """A statement of its words and nothing else."""
 
@@ -49,7 +53,7 @@ class OfKind(Statement):
         if cls.verb and "kind" in cls.__dict__ and "words" not in cls.__dict__:
             kind = kinds.KINDS[cls.kind]
             cls.words = (cls.verb, *(kind.plural if cls.verb == "LIST" else kind.words).split())
-            cls.tag = " ".join(cls.words)
+            cls.tag = " ".join((_TAGS.get(cls.verb, cls.verb), *cls.words[1:]))
 
     def found(self, ctx: Context) -> bool:
         """Whether an object of that name is there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,3 +160,20 @@ def test_shared_words_without_streams_never_reach_a_parser(monkeypatch: pytest.M
         "COPY t TO STDOUT",
     ):
         assert statements.recognize(text, SNAPSHOT, session()) is None
+
+
+def test_tags_that_clients_count_rows_by() -> None:
+    """libpq reads a number behind some words, psql complains where there is none."""
+    counted = re.compile(r"(INSERT 0|UPDATE|DELETE|SELECT|FETCH|MOVE|COPY|MERGE) (\d+|\{rows\})\Z")
+    for statement in statements.STATEMENTS:
+        if statement.tag.partition(" ")[0] in (
+            "INSERT",
+            "UPDATE",
+            "DELETE",
+            "SELECT",
+            "FETCH",
+            "MOVE",
+            "COPY",
+            "MERGE",
+        ):
+            assert counted.fullmatch(statement.tag), statement
