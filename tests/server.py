@@ -121,6 +121,8 @@ class Kafka:
         new = NewTopic(name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
         for f in self.admin.create_topics([new]).values():
             f.result(30)
+        # The broker's answer may come before it tells others of the topic.
+        within(30, lambda: self.admin.list_topics(timeout=10).topics.get(name), 0.02)
 
     def produce(
         self, topic: str, records: Sequence[tuple[Side, Side]], timestamp: int = 0, partition: int = -1
