@@ -176,6 +176,11 @@ async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack, at: int | None
         ctx.notice(real_time.NOTICE)
     if p.sink is None:
         return p
+    if any((s.store, s.entity) == (p.sink.store.name, p.sink.entity) for s in sources(p.plan.root)):
+        ctx.notice(
+            f'the query reads entity "{p.sink.entity}", which it writes',
+            hint="What it writes comes back to it, for ever.",
+        )
     like = p.planned.sources[0] if p.planned.sources else None
     if await topics.settle(ctx, p.sink, p.into, like, p.sink.kind.sink_entity):
         undo.push_async_callback(topics.drop, ctx, p.sink)
