@@ -61,7 +61,8 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     ``value_descriptor`` and ``key_descriptor``: Protobuf messages, ``source.message``, where no registry knows them.
     ``on_bad_record``: terminate, ignore, or log (to ``bad_record_topic`` in ``bad_record_store``).
     ``apart``: relations of another kind over the same entity are read by themselves. ``empties``: the entity of a
-    changelog may be emptied as a whole. ``metadata``: the type of what its store says of each record.
+    changelog may be emptied as a whole. ``metadata``: the type of what its store says of each record. ``needs``:
+    columns without which a record is a bad one.
     """
 
     alias: str
@@ -91,6 +92,7 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag="source"):
     apart: bool = False
     empties: bool = False
     metadata: str | None = None
+    needs: list[str] = []
 
     @property
     def follows(self) -> bool:

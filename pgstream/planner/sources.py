@@ -26,7 +26,7 @@ from pgstream.planner import plan
 from pgstream.properties import Given, Options
 from pgstream.stores.shared import IDLE, LATENESS, LATENESS_MS, duration
 from pgstream.stores.shared import STATE_TTL as STATE_TTL
-from pgstream.stores.spec import Can, Full, Kind, Option, OptionTable
+from pgstream.stores.spec import Can, Full, Kind, Option, OptionTable, StoreType
 
 TIME_TYPES = ("BIGINT", "TIMESTAMP", "TIMESTAMP_LTZ")
 _ON_BAD_RECORD = {"TERMINATE": "terminate", "IGNORE": "ignore", "IGNORE_AND_LOG": "log"}
@@ -102,7 +102,15 @@ def open_source(
         at=at,
         apart=kind.kinds_apart,
         empties=kind.empties and relation.kind == "changelog",
+        needs=_needs(relation, kind, settled.get("value.format", "json").lower()),
     )
+
+
+def _needs(relation: RelationRecord, kind: StoreType, value_format: str) -> list[str]:
+    """The columns declared NOT NULL. A table and a schema see to their own, and may change while a query runs."""
+    if kind.changes is not None or value_format in ("avro", "protobuf"):
+        return []
+    return [c.name for c in relation.columns if not c.nullable and c.name not in relation.primary_key]
 
 
 def open_view(relation: RelationRecord, alias: str, given: Options, at: int | None) -> plan.ViewSource:

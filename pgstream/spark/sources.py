@@ -156,6 +156,7 @@ class Sources:
             "timestamp": source.timestamp,
             "watermark": source.watermark,
             "on_bad_record": source.on_bad_record,
+            "needs": source.needs,
             "primary_key": source.primary_key,
             "key": reading(source.key_format, source.timestamp_format, registry, key) if source.key_format else None,
             "row_key": "rowkey" in source.wants,
@@ -173,7 +174,7 @@ class Sources:
         assert self.stores is not None
         access = self.stores[source.bad_record_store or source.store]
         takes = [source.store, *(config[k] for k in ("columns", "kind", "topic", "timestamp", "key_type")),
-                 source.value_format, source.key_format, source.timestamp_format]  # fmt: skip
+                 source.value_format, source.key_format, source.timestamp_format, *source.needs]  # fmt: skip
         reader = hashlib.sha256(json.dumps(takes).encode()).hexdigest()[:12]
         keeping = cast(KeepingInSpark, face(access.type))
         return {"query": self.query, "attempt": self.attempt, "reader": reader, "topic": source.bad_record_topic,

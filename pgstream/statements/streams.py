@@ -40,7 +40,8 @@ class CreateStream(Statement):
     given, 'store' the session's store. 'timestamp' names the column that is the event time (BIGINT epoch milliseconds,
     TIMESTAMP or TIMESTAMP_LTZ); without it the record's own timestamp counts. Without columns, those of the newest
     schema in the store's schema registry are taken ('value.format' = 'avro' or 'protobuf'), or those of the Protobuf
-    message that 'value.descriptor.name' names or that is attached to the topic.
+    message that 'value.descriptor.name' names or that is attached to the topic. A record in which a NOT NULL column is
+    NULL or missing is a bad record; of 'avro' and 'protobuf' their schemas decide that.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "STREAM")

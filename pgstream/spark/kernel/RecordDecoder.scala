@@ -38,6 +38,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   @transient private lazy val width = columns.length
   @transient private lazy val topic = c.str("topic")
   @transient private lazy val reader = Formats.reader(c.get("value"), columns)
+  @transient private lazy val needed = c.strings("needs").map(columns.fieldIndex).toArray
   @transient private lazy val timeAt = c.opt("timestamp").map(columns.fieldIndex).getOrElse(-1)
   @transient private lazy val timeScale = if (timeAt >= 0 && columns(timeAt).dataType == LongType) 1000L else 1L
   @transient private lazy val needsTime = c.get("watermark").asBoolean
@@ -55,6 +56,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
       else if (value == null) tombstone(key, values, micros)
       else {
         reader.read(value, values)
+        check(values)
         if (changelog) values(width + 1) = false
         if (rowKey) values(schema.length - 1) = keys.value(key)
         values(width) = time(values, micros)
@@ -68,6 +70,14 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   private def place(metadata: InternalRow): String =
     if (metadata == null) ""
     else placed.map { case (name, i) => s"${name.replace('_', ' ')} ${metadata.getUTF8String(i)}" }.mkString(", ")
+
+  private def check(values: Array[Any]): Unit = {
+    var i = 0
+    while (i < needed.length) {
+      if (values(needed(i)) == null) throw new Malformed(s"""column "${columns(needed(i)).name}" is NULL, and declared NOT NULL""")
+      i += 1
+    }
+  }
 
   private def time(values: Array[Any], micros: Long): Any =
     if (timeAt < 0) micros
