@@ -21,7 +21,8 @@ from pgstream.embedded.postgres import Postgres, open_postgres
 
 STREAM = "pageviews_kinesis"
 NO_DOUBLE = "Kinesis is left out: its double is not installed (pip install 'moto[kinesis,server]')"
-_TABLE = """CREATE TABLE IF NOT EXISTS orders (
+# "orders" alone may mean a schema named after the user: pgstream keeps its ledger in one where a query writes here.
+_TABLE = """CREATE TABLE IF NOT EXISTS public.orders (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text, status text, price numeric(10, 2))"""
 _NEXT = {"new": "paid", "paid": "sent"}
 
@@ -55,12 +56,12 @@ def business(rng: random.Random) -> tuple[Any, list[Any]]:
     match rng.choice(("come", "come", "go on", "go on", "forget")):
         case "come":
             given = [f"User_{rng.randint(1, 9)}", round(rng.uniform(1, 200), 2)]
-            return "INSERT INTO orders (customer, status, price) VALUES (%s, 'new', %s)", given
+            return "INSERT INTO public.orders (customer, status, price) VALUES (%s, 'new', %s)", given
         case "go on":
             status = rng.choice(list(_NEXT))
-            one = "(SELECT id FROM orders WHERE status = %s ORDER BY id LIMIT 1)"
-            return f"UPDATE orders SET status = %s WHERE id = {one}", [_NEXT[status], status]
-    return "DELETE FROM orders WHERE id = (SELECT min(id) FROM orders WHERE status = 'sent')", []
+            one = "(SELECT id FROM public.orders WHERE status = %s ORDER BY id LIMIT 1)"
+            return f"UPDATE public.orders SET status = %s WHERE id = {one}", [_NEXT[status], status]
+    return "DELETE FROM public.orders WHERE id = (SELECT min(id) FROM public.orders WHERE status = 'sent')", []
 
 
 class Stores:

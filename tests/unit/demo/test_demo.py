@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from pgstream import demo
 from pgstream.config import Config
 from pgstream.demo.live import picture
 from pgstream.demo.script import answer, statements, table, without_kinesis
-from pgstream.demo.stores import business
+from pgstream.demo.stores import _TABLE, business
 from pgstream.errors import ConfigurationError
 
 
@@ -31,6 +32,12 @@ def test_what_all_stores_add() -> None:
     assert any(values["kinesis"] in sql for _, sql in pieces)
     assert not any("kinesis" in sql.lower() for _, sql in without_kinesis(pieces))
     assert {business(random.Random(i))[0].split()[0] for i in range(20)} == {"INSERT", "UPDATE", "DELETE"}
+
+
+def test_the_shop_means_one_table_whatever_schemas_there_are() -> None:
+    for sql in (_TABLE, *(business(random.Random(i))[0] for i in range(20))):
+        named = re.findall(r"[\w.]*\borders\b", sql)
+        assert named and set(named) == {"public.orders"}
 
 
 def test_table_looks_like_psql() -> None:
