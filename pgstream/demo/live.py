@@ -38,20 +38,22 @@ async def watch(url: str, seconds: float | None) -> None:
             await asyncio.sleep(1 if in_place else 5)
 
 
-def picture(rows: Sequence[tuple[datetime, str, int]], views: int, joined: int) -> list[str]:
+def picture(rows: Sequence[tuple[datetime, str | None, int]], views: int, joined: int) -> list[str]:
     """The lines of one picture: page by page the window before, the newest window, and a bar of it."""
     windows = sorted({row[0] for row in rows})[-2:]
     counts = {(window, page): n for window, page, n in rows}
     pages = sorted(
-        {row[1] for row in rows if row[0] in windows}, key=lambda p: (-sum(counts.get((w, p), 0) for w in windows), p)
+        {row[1] for row in rows if row[0] in windows},
+        key=lambda p: (-sum(counts.get((w, p), 0) for w in windows), p is None, p or ""),
     )[:_PAGES]
     most = max((row[2] for row in rows), default=1)
     lines = [f" views_per_10s: {views:,} page views counted · viewer_cities: {joined:,} rows joined", ""]
     lines += [" page   |" + "".join(f" from {_clock(w)} |" for w in windows)]
     lines += ["--------+" + "---------------+" * len(windows)]
     for page in pages:
+        name = "(null)" if page is None else page
         cells = "".join(f" {counts.get((w, page), 0):>13} |" for w in windows)
-        lines.append(f" {page:<6} |{cells} " + "█" * round(_BAR * counts.get((windows[-1], page), 0) / most))
+        lines.append(f" {name:<6} |{cells} " + "█" * round(_BAR * counts.get((windows[-1], page), 0) / most))
     return [*lines, "", " Ctrl-C ends the demo and all it started."]
 
 

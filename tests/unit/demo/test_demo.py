@@ -59,6 +59,12 @@ def test_picture_shows_two_windows_and_a_bar_of_the_newest() -> None:
     assert "40" in shown[0] and shown[0].count("█") == 20 and shown[1].count("█") == 10
 
 
+def test_picture_of_views_of_no_page() -> None:
+    window = datetime(2026, 1, 1, 12)
+    lines = picture([(window, None, 5), (window, "Page_2", 5), (window, "Page_1", 9)], views=19, joined=0)
+    assert [line.split()[0] for line in lines if "█" in line] == ["Page_1", "Page_2", "(null)"]
+
+
 def test_picture_of_an_empty_view() -> None:
     assert picture([], views=0, joined=0)
 
