@@ -24,18 +24,30 @@ _PAGES = 9
 
 
 async def watch(url: str, seconds: float | None) -> None:
-    """Show the view, for ``seconds`` or until cancelled: in place on a terminal, else a picture every five seconds."""
+    """Show the view, for ``seconds`` or until cancelled: in place on a terminal, else a picture every five seconds.
+
+    Whoever looks may drop what it shows: nothing is drawn then, until it is there again.
+    """
     end = time.monotonic() + seconds if seconds is not None else None
     in_place = sys.stdout.isatty()
-    drawn = 0
+    shown: list[str] = []
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         while end is None or time.monotonic() < end:
-            rows = await (await connection.execute(LIVE)).fetchall()
-            views, joined = await (await connection.execute(_TOTALS)).fetchone() or (0, 0)
-            lines = _fit(picture(rows, views or 0, joined))
-            print((f"\x1b[{drawn}F\x1b[0J" if in_place and drawn else "") + "\n".join(lines), flush=True)
-            drawn = len(lines)
+            lines = _fit(await look(connection))
+            if lines != shown:
+                print((f"\x1b[{len(shown)}F\x1b[0J" if in_place and shown else "") + "\n".join(lines), flush=True)
+            shown = lines
             await asyncio.sleep(1 if in_place else 5)
+
+
+async def look(connection: psycopg.AsyncConnection[Any]) -> list[str]:
+    """The picture of now, or one line in its place where a view is gone or is another one."""
+    try:
+        rows = await (await connection.execute(LIVE)).fetchall()
+        views, joined = await (await connection.execute(_TOTALS)).fetchone() or (0, 0)
+    except psycopg.ProgrammingError as e:
+        return [f" Not drawn: {e.diag.message_primary}. Ctrl-C ends the demo."]
+    return picture(rows, views or 0, joined)
 
 
 def picture(rows: Sequence[tuple[datetime, str | None, int]], views: int, joined: int) -> list[str]:

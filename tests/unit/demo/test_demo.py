@@ -7,12 +7,14 @@ import re
 import socket
 from datetime import datetime
 from pathlib import Path
+from typing import Any, cast
 
+import psycopg
 import pytest
 
 from pgstream import demo
 from pgstream.config import Config
-from pgstream.demo.live import picture
+from pgstream.demo.live import look, picture
 from pgstream.demo.script import answer, statements, table, without_kinesis
 from pgstream.demo.stores import _TABLE, business
 from pgstream.errors import ConfigurationError
@@ -67,6 +69,20 @@ def test_picture_of_views_of_no_page() -> None:
 
 def test_picture_of_an_empty_view() -> None:
     assert picture([], views=0, joined=0)
+
+
+async def test_a_view_that_was_dropped_is_a_line_and_a_lost_server_an_error() -> None:
+    class Connection:
+        def __init__(self, error: psycopg.Error) -> None:
+            self.error = error
+
+        async def execute(self, _sql: str) -> None:
+            raise self.error
+
+    (line,) = await look(cast(Any, Connection(psycopg.errors.UndefinedTable())))
+    assert "Ctrl-C" in line
+    with pytest.raises(psycopg.OperationalError):
+        await look(cast(Any, Connection(psycopg.OperationalError())))
 
 
 @pytest.mark.filterwarnings("error")
