@@ -101,17 +101,18 @@ class _Demo:
         self.look_first()
         await asyncio.to_thread(self.download)
         password = self._remembered("password", secrets.token_urlsafe(9))
-        port = self._port("kafka")
+        more = ("PostgreSQL", "Kinesis") if self.all_stores else ()
+        ports = {of: self._port(of) for of in ("Kafka", *more)}
         self.say("starting Kafka and PostgreSQL; Spark starts meanwhile …")
         log = self.folder / "server.log"
         before = log.stat().st_size if log.exists() else 0
         self.server = self.spawn(password, log)
-        self.broker = await open_broker(self.config, self.folder / "kafka", port)
+        self.broker = await open_broker(self.config, self.folder / "kafka", ports["Kafka"])
         self.say(f"Kafka is up at {self.broker.bootstrap}; a generator writes 50 page views a second")
         self.generator = Generator(self.broker.bootstrap)
         await asyncio.to_thread(self.generator.start)
         if self.all_stores:
-            self.stores = await Stores.open(self.config, self.folder, self._port("kinesis"))
+            self.stores = await Stores.open(self.config, self.folder, ports)
             self.say("a shop's PostgreSQL is up" + (" and so is Kinesis" if self.stores.kinesis else f". {NO_DOUBLE}"))
         line = await asyncio.to_thread(_first_line, self.server, log, before)
         self.say(f"pgstream is up; the data of the demo stays in {self.folder}")
@@ -210,15 +211,15 @@ class _Demo:
         return path.read_text()
 
     def _port(self, of: str) -> int:
-        """The port of the first demo's Kafka or Kinesis: its store and queries name it."""
-        port = int(self._remembered(f"{of}.port", str(free_port())))
+        """The port that the first demo gave to this kind of store: stores and queries name it."""
+        port = int(self._remembered(f"{of.lower()}.port", str(free_port())))
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 s.bind(("127.0.0.1", port))
             except OSError:
                 raise ConfigurationError(
-                    what=f"port {port}, where this demo's {of.title()} was before, is taken by another program",
+                    what=f"port {port}, where this demo's {of} was before, is taken by another program",
                     hint=f'Stop that program, or let the demo begin afresh: rm -r "{self.folder}"',
                 ) from None
         return port

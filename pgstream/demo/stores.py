@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import random
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +75,15 @@ class Stores:
         }  # fmt: skip
 
     @classmethod
-    async def open(cls, config: Config, folder: Path, kinesis_port: int) -> Stores:
-        """Start what there is. Errors: those of ``open_postgres``."""
+    async def open(cls, config: Config, folder: Path, ports: Mapping[str, int]) -> Stores:
+        """Start what there is, at the ports of PostgreSQL and Kinesis. Errors: those of ``open_postgres``."""
         own = dataclasses.replace(config, data_dir=folder / "shop", postgres_url="")
-        postgres = await open_postgres(own, settings={"wal_level": "logical", "cluster_name": "shop"})
+        settings = {"wal_level": "logical", "cluster_name": "shop", "port": str(ports["PostgreSQL"])}
+        postgres = await open_postgres(own, settings=settings)
         try:
             shop = Shop(postgres.url("postgres", tcp=True))
-            url = f"http://127.0.0.1:{kinesis_port}"
-            made = cls(postgres, shop, _double(kinesis_port, url), url)
+            url = f"http://127.0.0.1:{ports['Kinesis']}"
+            made = cls(postgres, shop, _double(ports["Kinesis"], url), url)
         except BaseException:
             await postgres.stop()
             raise

@@ -51,7 +51,10 @@ def binaries() -> Path:
 
 
 class Cluster:
-    """One cluster in ``<data_dir>/postgres``. ``sockets`` and ``port`` are known once it has started."""
+    """One cluster in ``<data_dir>/postgres``. ``sockets`` and ``port`` are known once it has started.
+
+    ``more`` is settings instead of ours; without a port among them it takes one that is free.
+    """
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class Cluster:
         write_access(self.folder, self._user, SUPERUSER, self._without_password)
         self._rotate_log()
         for tries in range(20):
-            self.port = free_port()
+            self.port = int(self.more.get("port") or free_port())
             words = await self._start_once()
             if words is None:
                 self._keeper = asyncio.create_task(self._keep())
