@@ -60,3 +60,17 @@ def test_several_statements_of_both_kinds_in_one_text(server: Server, pageviews:
     assert "one" in done.stdout
     assert "psql_k" in done.stdout
     assert "two" in done.stdout
+
+
+def test_what_is_done_is_told_without_complaints(server: Server, kafka: Kafka, pageviews: str) -> None:
+    """psql looks for a count of rows behind some words, and complains where there is none."""
+    kafka.topic("psql_copied")
+    done = psql(
+        server,
+        f"UPDATE STORE psql_k WITH ('uris' = '{kafka.bootstrap}')",
+        "CREATE STREAM psql_copied (userid VARCHAR) WITH ('store' = psql_k, 'value.format' = 'json')",
+        "INSERT INTO psql_copied SELECT userid FROM psql_pageviews",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    query = done.stdout.rsplit("query", 2)[1].split("|")[1].strip()
+    assert psql(server, f"TERMINATE QUERY {query}").stderr == ""
