@@ -21,8 +21,8 @@ class CreateTable(CreateStream):
     WITH ( 'parameter' = value [, ...] );
 
     Declare a relation over a table in a store that is not a stream's, to be written by INSERT INTO … SELECT, and looked
-    up beside streams: FROM stream [LEFT] JOIN table ON …. A table that is not there is made, with these columns. Refused
-    in stores that hold no tables.
+    up beside streams: FROM stream [LEFT] JOIN table ON …. A table that is not there is made, with these columns.
+    Refused in stores that hold no tables.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "TABLE")
