@@ -138,7 +138,11 @@ def free_port(host: str = "127.0.0.1") -> int:
     """
     with socket.create_server((host, 0)) as listener, socket.socket() as client:
         client.connect(listener.getsockname())
-        with listener.accept()[0] as held:
+        held, peer = listener.accept()
+        while peer != client.getsockname():  # somebody who looks for a server that was here before
+            held.close()
+            held, peer = listener.accept()
+        with held:
             held.shutdown(socket.SHUT_WR)
             client.recv(1)
             client.shutdown(socket.SHUT_WR)
