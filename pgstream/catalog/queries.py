@@ -97,9 +97,8 @@ def shaped(record: QueryRecord, relation: RelationRecord) -> RelationRecord:
 def succeeding(record: QueryRecord, view: RelationRecord) -> RelationRecord:
     """The view as it is once another query keeps it: its columns, key, mode and options are those of the plan."""
     plan = msgspec.json.decode(record.plan, type=_Plan)
-    key = plan.sink.key
-    columns = tuple(ColumnRecord(c.name, types.parse(c.type), c.nullable and c.name not in key) for c in plan.columns)
-    return replace(view, query=record.id, mode=plan.sink.mode, primary_key=tuple(key), columns=columns,
+    columns = tuple(ColumnRecord(c.name, types.parse(c.type), c.nullable) for c in plan.columns)
+    return replace(view, query=record.id, mode=plan.sink.mode, primary_key=tuple(plan.sink.key), columns=columns,
                    properties=plan.sink.options)  # fmt: skip
 
 

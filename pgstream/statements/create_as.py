@@ -260,7 +260,7 @@ class CreateMaterializedViewAs(CreateAs):
         table = ctx.catalog.staging_stem(relation.id)
         key = list(planned.key) if planned.mode == "upsert" else []
         sink = ViewSink(str(full), full.database, table, planned.mode, key)
-        plan = continuous.plan(ctx, planned, sink, columns, options)
+        plan = continuous.plan(ctx, planned, sink, relation.columns, options)
         return Prepared("create_materialized_view_as", plan, planned, options, relation, relation, None)
 
 

@@ -114,6 +114,7 @@ def test_readers_see_one_or_the_other(made: None, server: Server, kafka: Kafka, 
     about = """SELECT oid, relacl::text, obj_description(oid), (SELECT array_agg(indexrelid::regclass::text ORDER BY 1)
         FROM pg_index WHERE indrelid = c.oid) FROM pg_class c WHERE relname = 'rp_sums'"""
     was = db.execute(about).fetchone()
+    columns = db.execute("DESCRIBE MATERIALIZED VIEW COLUMNS rp_sums").fetchall()
     with server.connect() as old, Readers(server) as readers:
         old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         assert whole(old, "one")
@@ -140,6 +141,7 @@ def test_readers_see_one_or_the_other(made: None, server: Server, kafka: Kafka, 
         assert top > 0
     assert readers.wrong == [] and readers.seen == {"one", "two"} and readers.reads > 20
     assert db.execute(about).fetchone() == was
+    assert db.execute("DESCRIBE MATERIALIZED VIEW COLUMNS rp_sums").fetchall() == columns
     within(90, lambda: keeper(db) == [query])
     within(90, lambda: facts(db, before)["state"] == "terminated")
     within(90, lambda: left_over(server) == [])
