@@ -9,6 +9,7 @@ Start reading at ``SHARED``.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import ClassVar, Self
 
@@ -62,6 +63,8 @@ _STREAMS_ONLY = re.compile(
 _CTE = re.compile(
     rf"(?:\bWITH\s+(?:RECURSIVE\s+)?|,\s*)({_PART})\s*(?:\([^()]*\)\s*)?AS\s+(?:NOT\s+)?(?:MATERIALIZED\s*)?\(", re.I
 )
+_RECURSIVE = re.compile(r"\bWITH\s+RECURSIVE\b", re.I)
+_PARENTHESIS = re.compile(r"[()]")
 _WITH_DATA = re.compile(r"\bWITH\s+(?:NO\s+)?DATA\s*;?\s*\Z", re.I)
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 # UPDATE store [AS] s SET: PostgreSQL's table of that name. Without SET it is no statement of PostgreSQL's at all.
@@ -387,9 +390,49 @@ def _from_stream(text: str, snapshot: Snapshot, session: Session) -> bool:
 
 def _read_kinds(code: str, snapshot: Snapshot, session: Session) -> set[str]:
     """The kinds of the relations of ours that a query reads."""
-    hidden = {m[1].lower() for m in _CTE.finditer(code)}
-    found = (_relation(m[1], snapshot, session) for m in _FROM.finditer(code) if m[1].lower() not in hidden)
-    return {r.kind for r in found if r is not None}
+    ctes, kinds = _ctes(code), set()
+    for m in _FROM.finditer(code):
+        spans = ctes.get(m[1].lower(), ())
+        i = bisect_right(spans, (m.end(), len(code)))
+        if (i == 0 or m.end() > spans[i - 1][1]) and (r := _relation(m[1], snapshot, session)) is not None:
+            kinds.add(r.kind)
+    return kinds
+
+
+def _ctes(code: str) -> dict[str, list[tuple[int, int]]]:
+    """Where a name means a CTE: from the end of its query, which may read the relation that it hides, or from its
+    beginning if it is recursive, to the end of the query around it. In order, apart from each other.
+    """
+    found = {m.end() - 1: m[1].lower() for m in _CTE.finditer(code)}
+    if not found:
+        return {}
+    recursive = _RECURSIVE.search(code) is not None
+    made: list[list[tuple[str, int]]] = [[]]  # of each query that is open: its CTEs so far, and where they began
+    opened: list[int] = []
+    out: dict[str, list[tuple[int, int]]] = {}
+
+    def close(end: int) -> None:
+        for name, begin in made.pop():
+            spans = out.setdefault(name, [])
+            while spans and spans[-1][0] >= begin:
+                spans.pop()  # of a query inside
+            if not spans or spans[-1][1] <= begin:
+                spans.append((begin, end))
+
+    for m in _PARENTHESIS.finditer(code):
+        if m[0] == "(":
+            opened.append(m.start())
+            if recursive and m.start() in found:
+                made[-1].append((found[m.start()], m.start()))
+            made.append([])
+        elif opened:
+            close(m.start())
+            begin = opened.pop()
+            if not recursive and begin in found:
+                made[-1].append((found[begin], m.start()))
+    while made:
+        close(len(code))
+    return out
 
 
 def _on_view(text: str, snapshot: Snapshot, session: Session) -> bool:
