@@ -198,6 +198,8 @@ class DeltaStreamParser(Parser):
 
     def _parse_select_query(self, *args: Any, **kw: Any) -> exp.Expr | None:
         token = self._curr
+        if token and token.token_type is TokenType.FROM:
+            return None  # sqlglot would read a FROM without SELECT as SELECT *
         query = super()._parse_select_query(*args, **kw)
         if isinstance(query, exp.Select) and "start" not in query.meta:
             query.update_positions(token)
@@ -232,7 +234,21 @@ class DeltaStreamParser(Parser):
         # A name in the column list of an alias, where sqlglot would also read a type.
         return self._parse_id_var()
 
+    def _parse_lambda(self, *args: Any, **kw: Any) -> exp.Expr | None:
+        argument = super()._parse_lambda(*args, **kw)
+        if isinstance(argument, exp.Distinct) and not argument.expressions:
+            self.raise_error("an argument")
+        return argument
+
     # Relations: windows, WITH, WITHIN
+
+    def _parse_table_alias(self, *args: Any, **kw: Any) -> exp.TableAlias | None:
+        begin = self._index
+        alias = super()._parse_table_alias(*args, **kw)
+        if alias is not None and alias.this is None:
+            self._retreat(begin + (self._tokens[begin].token_type is TokenType.ALIAS))
+            self.raise_error("a name")
+        return alias
 
     def _parse_table(self, *args: Any, **kw: Any) -> exp.Expr | None:
         table = super()._parse_table(*args, **kw)
@@ -325,6 +341,8 @@ class DeltaStreamParser(Parser):
         token = self._curr
         join = super()._parse_join(*args, **kw)
         if join is not None:
+            if self._prev and self._prev.token_type is TokenType.ON:
+                self.raise_error("a condition")
             join.update_positions(token)
         return join
 
