@@ -25,7 +25,7 @@ class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: St
   private val name = s"pgstream-$query-$writer"
   private val position = new TopicPartition(topic, 0)
   private val producer = {
-    val settings = KafkaWriter.Defaults ++ properties ++ Map("transactional.id" -> name, "enable.idempotence" -> "true", "acks" -> "all")
+    val settings = KafkaWriter.over(KafkaWriter.Defaults, properties) ++ Map("transactional.id" -> name, "enable.idempotence" -> "true", "acks" -> "all")
     new KafkaProducer[Array[Byte], Array[Byte]](
       settings.asInstanceOf[Map[String, AnyRef]].asJava, new ByteArraySerializer, new ByteArraySerializer)
   }
@@ -108,8 +108,14 @@ object KafkaWriter {
     Set("batch.size", "linger.ms", "buffer.memory", "compression.type", "max.request.size", "delivery.timeout.ms",
       "max.in.flight.requests.per.connection", "transaction.timeout.ms", "retries", "max.block.ms", "acks")
 
+  /** A client's settings: those that are asked for, over `own`. Kafka wants the whole time of a call no shorter than that of
+    * its requests, and sees to it by itself where the whole is not given. */
+  def over(own: Map[String, String], asked: Map[String, String]): Map[String, String] =
+    (if (asked.contains("request.timeout.ms")) own -- Wholes else own) ++ asked
+  private val Wholes = Set("delivery.timeout.ms", "default.api.timeout.ms")
+
   def adminProperties(p: Map[String, String]): Map[String, String] =
-    Map("default.api.timeout.ms" -> "15000", "request.timeout.ms" -> "10000") ++ (p -- ProducerOnly)
+    over(Map("default.api.timeout.ms" -> "15000", "request.timeout.ms" -> "10000"), p -- ProducerOnly)
 
   /** Longer than a transaction may be open. */
   private val IdleNanos = TimeUnit.MINUTES.toNanos(10)

@@ -44,7 +44,7 @@ class RealTimeSink(config: String) extends BatchSink {
     if (settings.get("isolation.level").contains("read_uncommitted")) IsolationLevel.READ_UNCOMMITTED else IsolationLevel.READ_COMMITTED)
   private var open: Option[Admin] = None
   private val producer = new KafkaProducer[Array[Byte], Array[Byte]](
-    (Defaults ++ c.entries("properties") ++ Forced).asInstanceOf[Map[String, AnyRef]].asJava, new ByteArraySerializer, new ByteArraySerializer)
+    (KafkaWriter.over(Defaults, c.entries("properties")) ++ Forced).asInstanceOf[Map[String, AnyRef]].asJava, new ByteArraySerializer, new ByteArraySerializer)
   private val places = new ConcurrentHashMap[Int, RealTimePlace]
   private[pgstream] val sent = new LongAdder
   @volatile private var failure: Throwable = _

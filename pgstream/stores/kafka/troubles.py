@@ -14,6 +14,7 @@ from pgstream.stores.spec import Trouble, sentence
 _KAFKA = "org.apache.kafka.common.errors."
 _UNTRUSTED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
 _CREDENTIALS = "The query tries again by itself; UPDATE STORE changes the store's credentials and certificates."
+_SETTINGS = "Settings are the store's, and what begins with kafka.consumer. or kafka.producer. in the statement."
 _REFUSED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
             "TransactionalIdAuthorizationException", "RecordTooLargeException", "InvalidTimestampException",
             "InvalidTopicException", "InvalidRecordException")  # fmt: skip
@@ -25,6 +26,8 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
     short = name.rsplit(".", 1)[-1]
     if name.startswith(_KAFKA):
         return _of_client(short, message, store, root)
+    if name == "org.apache.kafka.common.config.ConfigException":
+        return Trouble("user", "22023", f"Kafka's client refuses its settings: {sentence(message)}", hint=_SETTINGS)
     if short == "LoginException":
         return _away("refused", store, sentence(root), StoreRefused)
     if "KAFKA_DATA_LOSS" in message or short == "OffsetOutOfRangeException":

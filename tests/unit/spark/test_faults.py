@@ -43,6 +43,7 @@ def test_sentences_are_in_postgresql_style() -> None:
         (link(KAFKA + "SaslAuthenticationException", "Authentication failed"), "refused", "58000"),
         (link(KAFKA + "UnknownTopicOrPartitionException", "no such topic"), "store", "42704"),
         (link(KAFKA + "ProducerFencedException", "newer"), "engine", "55000"),
+        (link("org.apache.kafka.common.config.ConfigException", "x must be …"), "user", "22023"),
         (link("org.apache.spark.sql.pgstream.FencedException", "attempt 1"), "engine", "55000"),
         (link("org.postgresql.util.PSQLException", "ERROR: value too long", sqlstate="22001"), "data", "22001"),
         (link("org.postgresql.util.PSQLException", "Connection refused", sqlstate="08001"), "engine", "58000"),
