@@ -58,13 +58,13 @@ def settle(
         )
     _check_named(columns, partition_by)
     default = tuple(p.text for p in partition_by) or tuple(key)
-    if key and planned.mode == "upsert" and d.get("key.columns") is not None:
-        raise InvalidOption(
-            what='"key.columns" cannot be given for a changelog of changing rows',
-            at=d.at("key.columns"),
-            hint="Its record key is the primary key, so that later records replace earlier ones.",
-        )
     d = _check_key(d, columns, default)
+    if key and planned.mode == "upsert" and d.at("key.columns") and {*declared.key_columns(d)} != {*key}:
+        raise InvalidOption(
+            what='"key.columns" of a changelog of changing rows cannot be other than its primary key',
+            at=d.at("key.columns"),
+            hint=f"That is {', '.join(key)}: by it later records replace earlier ones.",
+        )
     registered.check(d, at)
     declared.check_value(d, columns, at)
     return d
