@@ -109,9 +109,12 @@ object KafkaWriter {
       "max.in.flight.requests.per.connection", "transaction.timeout.ms", "retries", "max.block.ms", "acks")
 
   /** A client's settings: those that are asked for, over `own`. Kafka wants the whole time of a call no shorter than that of
-    * its requests, and sees to it by itself where the whole is not given. */
-  def over(own: Map[String, String], asked: Map[String, String]): Map[String, String] =
-    (if (asked.contains("request.timeout.ms")) own -- Wholes else own) ++ asked
+    * its requests and what waits before them, and sees to it by itself where the whole is not given. */
+  def over(own: Map[String, String], asked: Map[String, String]): Map[String, String] = {
+    def millis(setting: String): Long = asked.get(setting).orElse(own.get(setting)).flatMap(_.trim.toLongOption).getOrElse(0L)
+    val least = millis("request.timeout.ms") + millis("linger.ms")
+    own.filterNot { case (setting, value) => Wholes(setting) && value.toLong < least } ++ asked
+  }
   private val Wholes = Set("delivery.timeout.ms", "default.api.timeout.ms")
 
   def adminProperties(p: Map[String, String]): Map[String, String] =
