@@ -63,6 +63,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("tcp_keepalives_interval_s", "integer", 10, "Seconds between two probes; 0: the system's default."),
     Setting("tcp_keepalives_count", "integer", 6, "Lost probes that end a connection; 0: the system's default."),
     Setting("workers", "integer", 1, "Listener processes on the one port; 1: the server process itself listens."),
+    Setting(
+        "native_relay",
+        "boolean",
+        True,
+        "Relay common messages by compiled code, where a C compiler is or has been there.",
+    ),
     Setting("lazy_backends", "boolean", False, "Connect a session to PostgreSQL at its first message only."),
     Setting(
         "keep_backends_s", "integer", 0, "Seconds (3 at most) that an ended session's connection waits for the next."
@@ -148,6 +154,7 @@ class Config:
     tcp_keepalives_interval_s: int = 10
     tcp_keepalives_count: int = 6
     workers: int = 1
+    native_relay: bool = True
     lazy_backends: bool = False
     keep_backends_s: int = 0
     shutdown_grace_s: int = 5

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from pgstream.errors import RelayedError
 from pgstream.server import shapes
 from pgstream.server.flight import ANSWERS, IDLE, Flight
+from pgstream.server.native import BACKEND
 from pgstream.server.reach import channel_binding
 from pgstream.server.runs import Runs
 from pgstream.wire import frontend
@@ -24,6 +25,7 @@ from pgstream.wire.encodings import CODECS, UTF8
 from pgstream.wire.framing import header
 
 if TYPE_CHECKING:
+    from pgstream.server.relay import Pair, Relay
     from pgstream.server.session import ClientSession
 
 DATA_ROW, COPY_DATA, READY, ERROR, STATUS = b"DdZES"
@@ -75,6 +77,7 @@ class Backend(asyncio.Protocol):
         self.closed = asyncio.get_running_loop().create_future()
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
         """The transport's own: a method between costs each relayed chunk a call."""
+        self.pair: Pair | None = None  # while it is relayed by compiled code
         self._transport: asyncio.Transport | None = None
         self._head = b""  # a part of a header, already relayed
         self._skip = 0  # rest of a message whose header has been seen
@@ -146,7 +149,12 @@ class Backend(asyncio.Protocol):
 
     def _gather(self, length: int) -> None:
         self._streamed += length
-        if self._streamed > LONG and not self._gathering:
+        if self._streamed > LONG:
+            self.gather()
+
+    def gather(self) -> None:
+        """A long answer comes: let it gather in the socket for a moment."""
+        if not self._gathering:
             self._gathering, self._streamed = True, 0
             self.pause_reading()
             asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
@@ -234,6 +242,8 @@ class Backend(asyncio.Protocol):
             self._scan(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.pair is not None:
+            self.pair.close()
         self.write = discard
         if exc is not None:
             self._read_last_words()
@@ -264,12 +274,35 @@ class Backend(asyncio.Protocol):
     # The session's side
 
     def pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self.pair is not None:
+            self.pair.pause(BACKEND)
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self.pair is not None:
+            self.pair.resume(BACKEND)
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def relay_by(self, relay: Relay, client: ClientSession, transport: asyncio.Transport) -> None:
+        """Let compiled code relay between this connection and its client's, if it can."""
+        if self._transport is not None:
+            relay.join(client, transport, self, self._transport)
+
+    @property
+    def is_plain(self) -> bool:
+        """What comes next begins at a message, or within one, of which no byte is to be looked at."""
+        return not (self._head or self._taken or self._gathering) and self._taker is None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where in PostgreSQL's stream we are: the rest of a message begun, the bytes since an answer last gathered."""
+        return self._skip, self._streamed
+
+    @place.setter
+    def place(self, place: tuple[int, int]) -> None:
+        self._skip, self._streamed = place
 
     @property
     def channel_binding(self) -> bytes | None:
@@ -281,6 +314,8 @@ class Backend(asyncio.Protocol):
 
         Gives the taker before.
         """
+        if self.pair is not None:
+            self.pair.take_back()
         before, self._taker = self._taker, taker
         if taker is None and self.client is not None:
             self._give_back()
@@ -317,6 +352,8 @@ class Backend(asyncio.Protocol):
 
     def close(self) -> None:
         """Say goodbye and close; what a task that is being ended writes from now on goes nowhere."""
+        if self.pair is not None:
+            self.pair.close()
         self.write = discard
         if self._transport is None or self._transport.is_closing():
             return

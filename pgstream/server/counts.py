@@ -63,6 +63,8 @@ class Counts:
 
     def take(self, session: ClientSession) -> None:
         """Add what a session has counted since the last time."""
+        if session.pair is not None:
+            session.pair.count()
         self._received += session.received
         self._relayed += session.relayed
         self._rounds += session.rounds

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 
 QUERY, SYNC, COPY_END, QUERY_COPY_END = b"QScf"
+PLAIN = frozenset((QUERY, SYNC))
 ENDS = frozenset((COPY_END, QUERY_COPY_END))
 IDLE, BLOCK, FAILED = ord("I"), ord("T"), ord("E")
 ANSWERS = frozenset(b"123CIsnT")
@@ -102,6 +103,11 @@ class Flight:
             self.pending.clear()
 
     # Questions.
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but ReadyForQuery is owed, to messages that were understood, and nobody waits for it."""
+        return not (self.failed or self.copying or self.waiter is not None) and PLAIN.issuperset(self.pending)
 
     @property
     def caught_up(self) -> bool:

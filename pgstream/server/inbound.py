@@ -173,12 +173,19 @@ class Inbound:
         shape = shapes.requests.get(end - after)
         return shape is not None and shape[0](data, after) == shape[1]
 
+    def is_settled(self, data: bytes, pos: int) -> bool:
+        """Whether the Query or Parse at a place is PostgreSQL's at a glance, of a session that was lent."""
+        return self._is_text_of_postgres(data[pos], data, pos, pos + header(data, pos)[1] + 1)
+
     def _is_postgres(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:
         """Whether a Query or Parse is PostgreSQL's at a glance, while nothing of ours is held or awaited."""
         client = self._client
         if client.path.stale or client.cursors.doubtful or (kind == QUERY and client.flight.open):
             return False
-        listener, message = client.listener, data[pos:after]
+        return self._is_text_of_postgres(kind, data, pos, after)
+
+    def _is_text_of_postgres(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:
+        listener, message = self._client.listener, data[pos:after]
         if not isinstance(message, bytes):
             message = bytes(message)
         snapshot = listener.catalog.snapshot

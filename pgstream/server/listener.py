@@ -18,7 +18,7 @@ import structlog
 
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError, ShuttingDown, TooManyConnections
-from pgstream.server import hba, proxy
+from pgstream.server import hba, native, proxy
 from pgstream.server.admission import Admissions
 from pgstream.server.cancel import CancelKeys
 from pgstream.server.counts import Counts, Figures
@@ -28,6 +28,7 @@ from pgstream.server.memory import room_for
 from pgstream.server.organizations import Organizations
 from pgstream.server.reach import Address
 from pgstream.server.refusals import Refusals
+from pgstream.server.relay import Relay
 from pgstream.server.reuse import Backends
 from pgstream.server.seats import Seats
 from pgstream.server.session import ClientSession
@@ -67,7 +68,9 @@ class Listener:
         self.keys: CancelKeys[ClientSession] = CancelKeys()
         self.refusals = Refusals()
         self.counts = Counts()
-        self.settled = Settled()
+        self._native = native.load(config)
+        self.settled = Settled(self._native)
+        self.relay: Relay | None = None
         self.seats, self.room = Seats(), config.max_connections
         self.cancel_elsewhere: Callable[[int, bytes, str], Awaitable[bool]] = _nowhere
         self.ready = self.ending = False
@@ -82,12 +85,14 @@ class Listener:
         self.catalog, self.engine, self.address, self.language = catalog, engine, address, language
         self.admissions, self.backends = admissions, Backends(self.config, address)
         self.room = room_for(self.config.max_connections)
+        if self._native is not None and self.front is self:
+            self.relay = Relay(self._native)
         self.ready = True
 
     def annex(self, config: Config) -> Listener:
         """What serves the clients of another organization, who come in here too: ``begin`` makes it ready."""
         other = copy.copy(self)
-        other.config, other.settled = config, Settled()
+        other.config, other.settled = config, Settled(self._native)
         return other
 
     def reload(self) -> None:
@@ -234,6 +239,9 @@ class Listener:
             await asyncio.sleep(0.02)
         if self.ready:
             await self.leave()
+        if self.relay is not None:
+            self.relay.close()
+            self.relay = None
         await self.organizations.close()
         self.refusals.flush()
         log.info("sessions ended")

@@ -35,6 +35,7 @@ from pgstream.server.flight import BLOCK, IDLE, Flight
 from pgstream.server.handshake import secure
 from pgstream.server.inbound import Inbound
 from pgstream.server.link import adopt
+from pgstream.server.native import CLIENT
 from pgstream.server.run import Runner, as_error
 from pgstream.server.search_path import SearchPath
 from pgstream.server.tls import ALPN
@@ -47,6 +48,7 @@ from pgstream.wire.scram import Keys
 
 if TYPE_CHECKING:
     from pgstream.server.listener import Listener
+    from pgstream.server.relay import Pair
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +92,7 @@ class ClientSession(asyncio.Protocol):
         self._greeted: startup.Greeted | None = None
         self._attached = False  # to a backend: ``backend`` and ``flight`` are there
         self._moved = False  # to another database than that of its start
+        self.pair: Pair | None = None  # while it is relayed by compiled code
         self._transport: asyncio.Transport | None = None
         self._framer: Framer | None = Framer(startup=True)
         self._arrived: asyncio.Future[None] | None = None
@@ -151,6 +154,8 @@ class ClientSession(asyncio.Protocol):
             self.end(as_error(e))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.pair is not None:
+            self.pair.close()
         self._closed, self.write = True, discard
         self.listener.gone(self)
         self.listener.keys.forget(self, self.pid)
@@ -200,11 +205,15 @@ class ClientSession(asyncio.Protocol):
                 raise SlowReader(seconds=seconds)
 
     def pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self.pair is not None:
+            self.pair.pause(CLIENT)
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self.pair is not None:
+            self.pair.resume(CLIENT)
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     async def next_message(self) -> tuple[int, bytes]:
@@ -276,8 +285,22 @@ class ClientSession(asyncio.Protocol):
         return self.path.stale and self.has_own_schema
 
     @property
+    def is_plain(self) -> bool:
+        """The next message of PostgreSQL's needs no look but at its header, and at its text."""
+        extended = self.extended
+        ours = self._task is not None or self.alert or extended.prepared or extended.portals
+        return not (ours or self.inbound.waiting) and self.inbound.whole
+
+    @property
+    def has_settled_texts(self) -> bool:
+        """What a text names is known by the text alone."""
+        return not (self.path.stale or self.cursors.doubtful)
+
+    @property
     def is_busy(self) -> bool:
         """A statement runs. Idle in a transaction block is not busy."""
+        if self.pair is not None:
+            self.pair.take_back()
         return self._greeted is not None and (self._task is not None or (self._attached and not self.flight.caught_up))
 
     def runs_own(self, pid: int, user: str) -> bool:
@@ -286,6 +309,8 @@ class ClientSession(asyncio.Protocol):
 
     async def cancel(self) -> None:
         """A CancelRequest came for this session. Ends when it has been delivered, as a client may rely on it."""
+        if self.pair is not None:
+            self.pair.take_back()
         if self.runner.is_running:
             self.runner.cancel()
         elif self._attached and not self.inbound.cancel() and not self.flight.caught_up:
@@ -299,6 +324,8 @@ class ClientSession(asyncio.Protocol):
 
     def end(self, e: PgStreamError | None = None) -> None:
         """Close, with a last word; what is written from now on goes nowhere."""
+        if self.pair is not None:
+            self.pair.close()
         if e is not None:
             self.write(messages.error(e, severity="FATAL"))
         self.write = discard
@@ -407,10 +434,13 @@ class ClientSession(asyncio.Protocol):
             return
         # Nothing is awaited before the session has it: who is canceled there would leave it behind.
         old = self.backend
+        if self.pair is not None:
+            self.pair.close()
         old.client = None
         old.close()
         self._attach(backend)
         self._moved, self.listener = True, listener
+        self._relay_natively()
         for message in greeting:
             self.write(message)
         self.extended.keep(frozenset())  # PostgreSQL holds no names of statements in a new connection
@@ -460,6 +490,13 @@ class ClientSession(asyncio.Protocol):
     def _begin_relay(self) -> None:
         assert self._framer is not None
         self.inbound.waiting, self._framer = self._framer.rest(), None
+        self._relay_natively()
+
+    def _relay_natively(self) -> None:
+        """Let compiled code relay what needs no look, if there is any and nothing is in its way."""
+        relay = self.listener.front.relay
+        if relay is not None and self._transport is not None and self.binding is None:
+            self.backend.relay_by(relay, self, self._transport)
 
     def _first_message(self, data: bytes) -> None:
         """A session whose backend could wait has something to ask."""
@@ -490,6 +527,8 @@ class ClientSession(asyncio.Protocol):
         backend.take(None)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        if self.pair is not None:
+            self.pair.take_back()
         self._task = asyncio.ensure_future(work)
         self._task.add_done_callback(self._ended)
 
@@ -511,6 +550,8 @@ class ClientSession(asyncio.Protocol):
         if self._full and self._has_room():
             self._full = False
             self.resume_reading()
+        if self.pair is not None:
+            self.pair.lend()
 
     def _has_room(self) -> bool:
         """Not while the next message of ours, of many sent ahead, is answered: each would let in another chunk."""

@@ -11,8 +11,10 @@ Start reading at ``Settled.known``.
 from __future__ import annotations
 
 import string
+import weakref
 
 from pgstream.catalog.records import Snapshot
+from pgstream.server.native import Native
 
 LONGEST = 1024
 """Bytes of a message that is kept."""
@@ -43,21 +45,36 @@ def has_numbers_only(text: bytes | bytearray) -> bool:
 
 
 class Settled:
-    """Whole messages: of a Parse as it is, with the statement's name and its parameters' types, of a Query the key."""
+    """Whole messages: of a Parse as it is, with the statement's name and its parameters' types, of a Query the key.
 
-    def __init__(self) -> None:
-        self._snapshot: Snapshot | None = None
+    ``handle``: the same ones where compiled code finds them, if there is any.
+    """
+
+    def __init__(self, native: Native | None = None) -> None:
+        self.snapshot: Snapshot | None = None
         self._messages: set[bytes] = set()
+        self._native = native
+        self.handle: int | None = None
+        if native is not None:
+            self.handle = native.new_settled()
+            weakref.finalize(self, native.free_settled, self.handle)
 
     def known(self, snapshot: Snapshot) -> set[bytes]:
         """Those that are settled as long as the catalogue is this one."""
-        if self._snapshot is not snapshot:
-            self._snapshot, self._messages = snapshot, set()
+        if self.snapshot is not snapshot:
+            self.snapshot = snapshot
+            self._forget()
         return self._messages
 
+    def _forget(self) -> None:
+        self._messages = set()
+        if self._native is not None:
+            self._native.forget(self.handle)
+
     def add(self, message: bytes, snapshot: Snapshot) -> None:
-        known = self.known(snapshot)
-        if len(known) >= KEPT:
-            known.clear()
+        if len(self.known(snapshot)) >= KEPT:
+            self._forget()
         if len(message) <= LONGEST:
-            known.add(message)
+            self._messages.add(message)
+            if self._native is not None:
+                self._native.settle(self.handle, message, len(message))

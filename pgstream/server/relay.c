@@ -1,0 +1,280 @@
+/* The common chunks of sessions: received, recognized and sent on without a turn of Python.
+ *
+ * Owns: waiting for the sockets of all sessions (`relay_run`), the walk over message headers for what needs no more than
+ * that, the account of what PostgreSQL owes meanwhile, and the messages that were settled to be its own (settled.py).
+ * Whatever else comes is left in `relay_buffer` for Python, and nothing of it has been sent.
+ * Must not know: what sessions are; relay.py says which ones may be relayed here (`live`), and takes the account back.
+ * No Python.h: any C compiler makes it. One thread.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define SIZE 65536
+#define LONGEST 1024 /* of a settled message, as settled.LONGEST */
+#define SLOTS 8192   /* a power of two, twice settled.KEPT at least */
+#define OWED 64      /* ReadyForQuery owed at once; a client that sends further ahead is Python's */
+#define MANY 4096    /* as backend.MANY */
+#define LONG 65536   /* as backend.LONG */
+#define EVENTS 64
+#define ROUNDS 16
+
+/* What `relay_run` and `relay_again` return, with the bytes that lie in `relay_buffer` << 8. NOTHING: for now. RELAYED:
+ * it was. ENDED: the connection, whatever ended it. UNKNOWN: Python is to look at a chunk. TEXT: it is to look at the
+ * message at `relay_at` alone, and say so by `relay_again`. REST: what is left in the buffer could not be sent yet.
+ * GATHER: a long answer is coming. */
+enum { NOTHING, RELAYED, ENDED, UNKNOWN, TEXT, REST, GATHER };
+enum { CLIENT, BACKEND };
+
+struct pair {
+  int32_t sockets[2];
+  int32_t live;    /* may be relayed here */
+  int32_t texts;   /* so may texts that are settled */
+  struct settled *settled;
+  /* The account, as flight.Flight has it. */
+  int64_t open, answered, status;
+  int64_t skip;     /* bytes of a message of PostgreSQL's that are still to come */
+  int64_t streamed; /* bytes of an answer since it last gathered */
+  int64_t received, relayed, rounds; /* since they were last counted */
+  int64_t owed;
+  unsigned char kinds[OWED]; /* of what was owed, oldest first, from `first` */
+  int64_t first;
+};
+
+unsigned char relay_buffer[SIZE];
+struct pair *relay_pair; /* the last call was about it */
+int64_t relay_side, relay_at;
+
+static int64_t result(int kind, int64_t n) { return n << 8 | kind; }
+
+static int64_t length_at(int64_t pos) {
+  const unsigned char *b = relay_buffer + pos + 1;
+  return (int64_t)((uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3]);
+}
+
+/* Bytes received, or -1 where there are none now, or 0 at the end of the connection. */
+static int64_t receive(int from) {
+  ssize_t n = recv(from, relay_buffer, SIZE, 0);
+  if (n >= 0) return n;
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? -1 : 0;
+}
+
+/* Send what was received. What does not go, for whatever reason, is left to Python's transport. */
+static int64_t pass_on(int to, int kind, int64_t n) {
+  ssize_t sent = send(to, relay_buffer, (size_t)n, MSG_NOSIGNAL);
+  if (sent == n) return result(kind, n);
+  if (sent < 0) sent = 0;
+  memmove(relay_buffer, relay_buffer + sent, (size_t)(n - sent));
+  return result(REST, n - sent);
+}
+
+/* Settled messages: a table with open addressing, which is forgotten as a whole and never full. */
+
+struct slot {
+  uint64_t hash;
+  unsigned char *bytes;
+  uint32_t length;
+};
+struct settled {
+  struct slot slots[SLOTS];
+  uint32_t count;
+};
+
+static uint64_t hash_of(const unsigned char *bytes, int64_t n) {
+  uint64_t h = 0x9E3779B97F4A7C15u ^ (uint64_t)n, word;
+  for (; n >= 8; n -= 8, bytes += 8) {
+    memcpy(&word, bytes, 8);
+    h = (h ^ word) * 0xFF51AFD7ED558CCDu;
+    h ^= h >> 32;
+  }
+  word = 0;
+  memcpy(&word, bytes, (size_t)n);
+  h = (h ^ word) * 0xC4CEB9FE1A85EC53u;
+  return h ^ h >> 29;
+}
+
+static struct slot *find(struct settled *set, const unsigned char *bytes, int64_t n) {
+  uint64_t hash = hash_of(bytes, n);
+  for (uint64_t i = hash;; i++) {
+    struct slot *slot = &set->slots[i & (SLOTS - 1)];
+    if (slot->bytes == NULL) {
+      slot->hash = hash;
+      return slot;
+    }
+    if (slot->hash == hash && slot->length == n && memcmp(slot->bytes, bytes, (size_t)n) == 0) return slot;
+  }
+}
+
+struct settled *relay_new_settled(void) { return calloc(1, sizeof(struct settled)); }
+
+void relay_forget(struct settled *set) {
+  for (int i = 0; i < SLOTS; i++) free(set->slots[i].bytes);
+  memset(set, 0, sizeof(struct settled));
+}
+
+void relay_free_settled(struct settled *set) {
+  relay_forget(set);
+  free(set);
+}
+
+void relay_settle(struct settled *set, const unsigned char *bytes, int64_t n) {
+  if (n > LONGEST || set->count >= SLOTS / 2) return;
+  struct slot *slot = find(set, bytes, n);
+  if (slot->bytes != NULL || (slot->bytes = malloc((size_t)n)) == NULL) return;
+  memcpy(slot->bytes, bytes, (size_t)n);
+  slot->length = (uint32_t)n;
+  set->count++;
+}
+
+/* As settled.query_key: a zero for each digit, and no key for a text with values in quotes. */
+static int is_settled_query(struct settled *set, int64_t n) {
+  unsigned char key[LONGEST];
+  if (n > LONGEST) return 0;
+  for (int64_t i = 0; i < n; i++) {
+    unsigned char c = relay_buffer[i];
+    if (c == '\'') return 0;
+    key[i] = c >= '1' && c <= '9' ? '0' : c;
+  }
+  return find(set, key, n)->bytes != NULL;
+}
+
+/* From a client. `trusted`: the place of the last text that Python has looked at. */
+static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
+  int64_t pos = 0, length, opened = 0;
+  unsigned char ends = 0;
+  for (; n - pos >= 5; pos += length + 1) {
+    length = length_at(pos);
+    if (length < 4 || length > n - pos - 1) return result(UNKNOWN, n);
+    switch (relay_buffer[pos]) {
+      case 'P':
+        if (!pair->texts) return result(UNKNOWN, n);
+        relay_at = pos;
+        if (pos > trusted && (length + 1 > LONGEST || find(pair->settled, relay_buffer + pos, length + 1)->bytes == NULL))
+          return result(TEXT, n);
+        /* fall through */
+      case 'B': case 'D': case 'E': case 'C':
+        opened++;
+        continue;
+      case 'H':
+        if (length != 4) return result(UNKNOWN, n);
+        continue;
+      case 'S':
+        break;
+      case 'Q':
+        if (pos || !pair->texts || pair->open) return result(UNKNOWN, n);
+        relay_at = 0;
+        if (pos > trusted && length + 1 == n && !is_settled_query(pair->settled, n)) return result(TEXT, n);
+        break;
+      default:
+        return result(UNKNOWN, n);
+    }
+    ends = relay_buffer[pos];
+    pos += length + 1;
+    break;
+  }
+  if (pos != n || (ends && pair->owed == OWED)) return result(UNKNOWN, n);
+  pair->received += n;
+  pair->open += opened;
+  if (ends) {
+    pair->kinds[(pair->first + pair->owed++) % OWED] = ends;
+    pair->open = 0;
+  }
+  return pass_on(pair->sockets[BACKEND], RELAYED, n);
+}
+
+/* From PostgreSQL: rows, ends of answers, and a ReadyForQuery if it is the last. */
+static int64_t answer(struct pair *pair, int64_t n) {
+  int64_t pos = pair->skip, length, answered = 0, kind = RELAYED;
+  int ready = 0;
+  for (; n - pos >= 5; pos += length + 1) {
+    length = length_at(pos);
+    if (length < 4) return result(UNKNOWN, n);
+    switch (relay_buffer[pos]) {
+      case 'D': case 'd':
+        continue;
+      case '1': case '2': case '3': case 'C': case 'I': case 's': case 'n': case 'T':
+        answered++;
+        continue;
+      case 'Z':
+        if (length != 5 || pos + 6 != n) return result(UNKNOWN, n);
+        ready = 1;
+        continue;
+      default:
+        return result(UNKNOWN, n);
+    }
+  }
+  if (pos < n) return result(UNKNOWN, n);
+  pair->skip = pos - n;
+  pair->relayed += n;
+  if (ready) {
+    pair->status = relay_buffer[n - 1];
+    pair->answered = pair->streamed = 0;
+    pair->rounds++;
+    if (pair->owed) {
+      pair->owed--;
+      pair->first = (pair->first + 1) % OWED;
+    }
+  } else {
+    pair->answered += answered;
+    if (n > MANY && (pair->streamed += n) > LONG) {
+      pair->streamed = 0;
+      kind = GATHER;
+    }
+  }
+  return pass_on(pair->sockets[CLIENT], (int)kind, n);
+}
+
+/* Which sockets are watched. */
+
+int32_t relay_open(void) { return epoll_create1(EPOLL_CLOEXEC); }
+
+static void *place(struct pair *pair, int side) { return (void *)((uintptr_t)pair | (uintptr_t)side); }
+
+int32_t relay_watch(int epoll, struct pair *pair, int side) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = place(pair, side)};
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, pair->sockets[side], &event) == 0;
+}
+
+void relay_leave(int epoll, struct pair *pair, int side) { epoll_ctl(epoll, EPOLL_CTL_DEL, pair->sockets[side], NULL); }
+
+struct pair *relay_new_pair(int client, int backend) {
+  struct pair *pair = calloc(1, sizeof(struct pair));
+  if (pair != NULL) pair->sockets[CLIENT] = client, pair->sockets[BACKEND] = backend;
+  return pair;
+}
+
+void relay_free_pair(struct pair *pair) { free(pair); }
+
+static int64_t take(struct pair *pair, int side) {
+  int64_t n = receive(pair->sockets[side]);
+  relay_pair = pair;
+  relay_side = side;
+  if (n <= 0) return n == 0 ? ENDED : NOTHING;
+  if (!pair->live) return result(UNKNOWN, n);
+  return side == CLIENT ? request(pair, n, -1) : answer(pair, n);
+}
+
+/* After TEXT: the text is PostgreSQL's. */
+int64_t relay_again(int64_t n) { return request(relay_pair, n, relay_at); }
+
+/* Relay what there is, until there is no more or Python is wanted. It is called again then: sockets that have something
+ * are found again, those that were served last. */
+int64_t relay_run(int epoll) {
+  struct epoll_event events[EVENTS];
+  for (int round = 0; round < ROUNDS; round++) {
+    int found = epoll_wait(epoll, events, EVENTS, 0);
+    for (int i = 0; i < found; i++) {
+      uintptr_t at = (uintptr_t)events[i].data.ptr;
+      int64_t taken = take((struct pair *)(at & ~(uintptr_t)1), (int)(at & 1));
+      if ((taken & 255) > RELAYED) return taken;
+    }
+    /* Who is alone has nothing new yet: its peer is to work first. */
+    if (found < 2) break;
+  }
+  return NOTHING;
+}

@@ -1,0 +1,338 @@
+"""Compiled code relays and counts as Python does, however the two take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgstream.catalog.records import Snapshot
+from pgstream.config import Config
+from pgstream.embedded.compiler import find_compiler
+from pgstream.server import native
+from pgstream.server.backend import LONG, Backend
+from pgstream.server.flight import Flight
+from pgstream.server.inbound import Inbound
+from pgstream.server.native import Native
+from pgstream.server.relay import Relay
+from pgstream.server.session import ClientSession
+from pgstream.server.settled import KEPT, Settled
+from tests.unit.server.test_shapes import Client as Bare
+from tests.unit.server.test_shapes import cut, message, seen, sent, state
+
+LIBRARY = native.load(Config())
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+
+
+class Listener(SimpleNamespace):
+    """One that a set can hold."""
+
+    __hash__ = object.__hash__
+
+
+class Client(Bare):
+    """A session as far as both ways need it. Its connection is ``transport``, if there is a real one."""
+
+    data_received = ClientSession.data_received
+    is_plain, has_settled_texts = ClientSession.is_plain, ClientSession.has_settled_texts
+    flight: Flight
+
+    def __init__(self, backend: Backend, library: Native | None) -> None:
+        super().__init__()
+        self.inbound = Inbound(self)  # type: ignore[arg-type]
+        self.backend, self.flight, backend.client = backend, backend.flight, self  # type: ignore[assignment]
+        self.listener = Listener(**vars(self.listener) | {"settled": Settled(library)})
+        self.received, self._framer, self._task, self.pair = 0, None, None, None
+        self.is_drained, self.ended = True, False
+
+    def begin(self, work: Any) -> None:
+        """What is not PostgreSQL's at a glance waits for nothing here."""
+        super().begin(work)
+        self.held, rest, self.inbound.waiting = False, bytes(self.inbound.waiting), b""
+        if rest:
+            self.received -= len(rest)
+            self.data_received(rest)
+
+    def backend_lost(self, backend: Backend) -> None: ...
+
+    def end(self, error: object = None) -> None:
+        self.ended = True
+
+
+class Both:
+    """Two far ends, and what is between them: a relay with compiled code, or Python's alone."""
+
+    def __init__(self, library: Native | None) -> None:
+        self.library, self.backend = library, Backend()
+        self.client = Client(self.backend, library)
+        self.at_client, self.at_backend = bytearray(), bytearray()
+        self.relay: Relay | None = None
+        self.far: list[socket.socket] = []
+
+    async def open(self) -> None:
+        if self.library is None:
+            self.client.write = self.at_client.extend
+            self.backend.write = self.at_backend.extend
+            return
+        transports = []
+        for protocol in (asyncio.Protocol(), self.backend):
+            far, near = socket.socketpair()
+            self.far.append(far)
+            transport, _ = await asyncio.get_running_loop().create_connection(lambda p=protocol: p, sock=near)
+            transports.append(transport)
+        self.client.write = transports[0].write
+        self.relay = Relay(self.library)
+        self.relay.join(self.client, transports[0], self.backend, transports[1])  # type: ignore[arg-type]
+        self.client.pair.lend()
+        self.transports = transports
+
+    async def close(self) -> None:
+        if self.relay is not None:
+            self.relay.close()
+            for transport in self.transports:
+                transport.close()
+            for far in self.far:
+                far.close()
+            await asyncio.sleep(0)
+
+    def send(self, side: int, chunk: bytes) -> None:
+        """A chunk comes from one side: 0 the client, 1 PostgreSQL."""
+        if self.relay is None:
+            (self.backend if side else self.client).data_received(chunk)
+            return
+        self.far[side].sendall(chunk)
+        self.relay._run()
+        self.at_client += self._arrived(0)
+        self.at_backend += self._arrived(1)
+
+    def _arrived(self, side: int) -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            return self.far[side].recv(1 << 20, socket.MSG_DONTWAIT)
+        return b""
+
+    def account(self) -> tuple[object, ...]:
+        client = self.client
+        if client.pair is not None:
+            client.pair.take_back()
+        return (
+            *state(self.backend.flight), self.backend._skip, self.backend._head, bytes(client.inbound.waiting),
+            client.inbound._passing, client.received, client.relayed, client.rounds, client.errors, client.ended,
+            bytes(self.at_client), bytes(self.at_backend),
+        )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def opened(library: Native | None) -> AsyncIterator[Both]:
+    both = Both(library)
+    await both.open()
+    try:
+        yield both
+    finally:
+        await both.close()
+
+
+async def relayed(library: Native | None, steps: list[tuple[int, bytes]], asked: set[int]) -> list[tuple[object, ...]]:
+    """The account after those steps that are ``asked`` for, and in the end."""
+    out = []
+    async with opened(library) as both:
+        both.backend.gather = lambda: None  # type: ignore[method-assign]  # for no time passes
+        for i, (side, chunk) in enumerate(steps):
+            both.send(side, chunk)
+            if i in asked:
+                out.append(both.account())
+                if both.client.pair is not None:
+                    both.client.pair.lend()
+        out.append(both.account())
+    return out
+
+
+rows = st.builds(lambda n, m: message("D", bytes(n)) * m, st.integers(0, 90), st.integers(1, 120)).map(lambda r: [r])
+exchange = st.lists(st.tuples(st.just(0), sent) | st.tuples(st.just(1), seen | rows), min_size=1, max_size=10)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """One loop for all examples: to make one takes longer than to run one."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        yield runner
+
+
+@given(exchange, st.lists(st.integers(0, 40), min_size=1, max_size=4), st.sets(st.integers(0, 30)))
+def test_both_count_alike(
+    runner: asyncio.Runner, chunks: list[tuple[int, list[bytes]]], cuts: list[int], asked: set[int]
+) -> None:
+    steps = [(side, b"".join(messages)) for side, messages in chunks]
+    # Again, in pieces: the two sides each in their order.
+    for side in (0, 1):
+        pieces = cut([chunk for s, chunk in steps[: len(chunks)] if s == side], cuts)
+        steps += [(side, piece) for piece in pieces]
+    steps = [step for step in steps if step[1]]
+    assert runner.run(relayed(LIBRARY, steps, asked)) == runner.run(relayed(None, steps, asked))
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The server's event loop."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(test(**given))
+
+    return run
+
+
+def query(text: bytes) -> bytes:
+    return message("Q", text + b"\0")
+
+
+READY = message("Z", b"I")
+PARSE = message("P", b"\0SELECT $1\0\0\0")
+BIND = message("B", b"\0\0\0\0\0\1\0\0\0\0011\0\0") + message("E", bytes(5)) + message("S")
+
+
+@on_uvloop
+async def test_what_was_seen_before_does_not_come_to_python() -> None:
+    async with opened(LIBRARY) as both:
+        for _ in range(2):
+            both.send(0, PARSE + BIND)
+            both.send(0, query(b"SELECT 12"))
+            both.send(1, READY)
+            both.send(1, READY)
+        looked: list[bytes] = []
+        both.client.data_received = looked.append  # type: ignore[method-assign]
+        both.client.inbound.is_settled = lambda data, pos: looked.append(data)  # type: ignore[method-assign]
+        for n in range(300):
+            both.send(0, PARSE + BIND)
+            both.send(0, query(b"SELECT %d" % (n % 90 + 10)))
+            both.send(1, message("D", bytes(9)) + message("C", b"SELECT 1\0") + READY)
+            both.send(1, READY)
+        assert looked == []
+        assert both.client.rounds == 0
+        both.client.pair.count()
+        assert both.client.rounds == 604
+        both.send(0, query(b"SELECT 123"))
+        assert looked
+
+
+@on_uvloop
+async def test_another_catalogue_is_asked_anew() -> None:
+    async with opened(LIBRARY) as both:
+        both.send(0, PARSE + BIND)
+        both.send(1, READY)
+        asked: list[bytes] = []
+        both.client.inbound.is_settled = lambda data, pos: not asked.append(data)  # type: ignore[method-assign,func-returns-value]
+        both.send(0, PARSE + BIND)
+        both.send(1, READY)
+        assert asked == []
+        both.client.listener.catalog.snapshot = Snapshot()
+        both.send(0, PARSE + BIND)
+        assert asked == [PARSE + BIND]
+
+
+@on_uvloop
+async def test_more_texts_than_are_kept() -> None:
+    async with opened(LIBRARY) as both:
+        for n in range(KEPT * 2 + 100):
+            both.send(0, message("P", b"\0SELECT a%d\0\0\0" % n) + BIND)
+            both.send(1, READY)
+        assert both.client.inbound.whole and both.account()[0] == []
+
+
+@on_uvloop
+async def test_who_sends_far_ahead() -> None:
+    async with opened(LIBRARY) as both:
+        for _ in range(native.OWED * 3):
+            both.send(0, BIND)
+        assert len(both.account()[0]) == native.OWED * 3  # type: ignore[arg-type]
+        both.client.pair.lend()
+        for _ in range(native.OWED * 3):
+            both.send(1, READY)
+        assert both.account()[0] == []
+        assert bytes(both.at_backend) == BIND * native.OWED * 3
+
+
+@on_uvloop
+async def test_a_client_that_takes_nothing() -> None:
+    """What does not go out at once waits in the transport, in its order; what comes behind it, too."""
+    async with opened(LIBRARY) as both:
+        long = [message("D", bytes([n]) * 60000) for n in range(40)]
+        for row in long:
+            both.far[1].setblocking(False)
+            left = row
+            while left:
+                with contextlib.suppress(BlockingIOError):
+                    left = left[both.far[1].send(left) :]
+                await asyncio.sleep(0)
+        got = bytearray()
+        loop = asyncio.get_running_loop()
+        both.far[0].setblocking(False)
+        while len(got) < sum(map(len, long)):
+            got += await asyncio.wait_for(loop.sock_recv(both.far[0], 1 << 16), 20)
+        assert bytes(got) == b"".join(long)
+
+
+@on_uvloop
+async def test_a_long_answer_gathers() -> None:
+    async with opened(LIBRARY) as both:
+        for _ in range(LONG // 8192 + 2):
+            both.send(1, message("D", bytes(8187)))
+        assert both.backend._gathering
+        both.far[1].sendall(READY)
+        end = asyncio.get_running_loop().time() + 10
+        while both.client.rounds == 0 and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.001)
+            both.client.pair.count()
+        assert both.client.rounds == 1
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@on_uvloop
+async def test_an_end_is_the_transports(side: int) -> None:
+    async with opened(LIBRARY) as both:
+        lost = both.backend.closed
+        both.far[side].sendall(READY if side else BIND)
+        both.far[side].close()
+        if side:
+            await asyncio.wait_for(lost, 10)
+        else:
+            end = asyncio.get_running_loop().time() + 10
+            while not both.transports[0].is_closing() and asyncio.get_running_loop().time() < end:
+                await asyncio.sleep(0.001)
+            assert both.transports[0].is_closing()
+        assert both.client.pair is None and not both.relay._pairs  # type: ignore[union-attr]
+
+
+@on_uvloop
+async def test_no_descriptor_is_left() -> None:
+    async def once() -> None:
+        async with opened(LIBRARY) as both:
+            both.send(0, PARSE + BIND)
+        await asyncio.sleep(0.001)
+
+    await once()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        await once()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_compiler", lambda: None)
+    assert native.load(Config(cache_dir=tmp_path)) is None
+    assert native.load(Config(native_relay=False)) is None
+    monkeypatch.setattr(native, "find_compiler", lambda: ["false"])
+    assert native.load(Config(cache_dir=tmp_path / "another")) is None
