@@ -483,9 +483,9 @@ class ClientSession(asyncio.Protocol):
         self.path = SearchPath(parameters, own_schema=self.has_own_schema)
         self.pid = greeted.backend.pid if greeted.backend is not None else startup.new_pid()
         key = self.listener.keys.issue(self, self.pid, self.minor)
-        self.write(messages.backend_key_data(self.pid, key) + messages.ready_for_query(IDLE))
         if greeted.backend is not None:
-            self._begin_relay()
+            self._begin_relay()  # before the client is told: whoever then looks finds all that a session takes
+        self.write(messages.backend_key_data(self.pid, key) + messages.ready_for_query(IDLE))
 
     def _begin_relay(self) -> None:
         assert self._framer is not None
