@@ -6,6 +6,9 @@ import asyncpg
 import psycopg
 import pytest
 
+from pgstream.embedded.compiler import find_compiler
+from tests.pg.door.test_start import second
+
 TEXTS = [
     "SELECT 1",
     "SELECT 'a;b', $$c;d$$, 1.50::numeric, now() - now(), NULL, ARRAY[1,2], '{\"a\": 1}'::jsonb",
@@ -134,3 +137,31 @@ async def test_async_pipeline(door):
     async with await psycopg.AsyncConnection.connect(door.url, autocommit=True) as conn, conn.pipeline():
         cursors = [await conn.execute("SELECT %s::int", (n,)) for n in range(200)]
         assert [(await c.fetchone())[0] for c in cursors] == list(range(200))
+
+
+def test_without_compiled_code(door):
+    """Both ways in one: what Python relays by itself is the same, in long answers, pipelines and errors too."""
+    with (
+        second(door, native_relay=False) as (listener, port),
+        psycopg.connect(door.url, port=port, autocommit=True) as a,
+        psycopg.connect(door.direct, autocommit=True) as b,
+    ):
+        assert listener.relay is None
+        for text in TEXTS * 2:
+            assert _all(a, text) == _all(b, text)
+        for conn in (a, b):
+            with conn.pipeline():
+                cursors = [conn.execute("SELECT %s::int", (n,)) for n in range(100)]
+                assert [c.fetchone() for c in cursors] == [(n,) for n in range(100)]
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+def test_compiled_code_is_there(door):
+    """Where a compiler is. What was seen once is counted without a look at it."""
+    with psycopg.connect(door.url, autocommit=True) as conn:
+        (session,) = (s for s in door.listener.sessions if s.pair is not None and s.pid == conn.info.backend_pid)
+        for n in range(20):
+            assert conn.execute("SELECT %s::int", (n,), prepare=True).fetchone() == (n,)
+        assert session.rounds < 20
+        session.pair.count()
+        assert session.rounds >= 20
