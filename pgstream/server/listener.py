@@ -24,7 +24,7 @@ from pgstream.server.cancel import CancelKeys
 from pgstream.server.counts import Counts, Figures
 from pgstream.server.executor import Executor, Here
 from pgstream.server.language import Language
-from pgstream.server.memory import room_for
+from pgstream.server.memory import has_room_for_pairs, room_for
 from pgstream.server.organizations import Organizations
 from pgstream.server.reach import Address
 from pgstream.server.refusals import Refusals
@@ -85,7 +85,7 @@ class Listener:
         self.catalog, self.engine, self.address, self.language = catalog, engine, address, language
         self.admissions, self.backends = admissions, Backends(self.config, address)
         self.room = room_for(self.config.max_connections)
-        if self._native is not None and self.front is self:
+        if self._native is not None and self.front is self and has_room_for_pairs(self.config.max_connections):
             self.relay = Relay(self._native)
         self.ready = True
 

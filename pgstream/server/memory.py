@@ -27,7 +27,7 @@ def room_for(sessions: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * sessions + OTHER_FILES
     if soft != resource.RLIM_INFINITY and (soft < hard or hard == resource.RLIM_INFINITY):
-        soft = max(soft, wanted) if hard == resource.RLIM_INFINITY else hard
+        soft = max(soft, 2 * wanted) if hard == resource.RLIM_INFINITY else hard
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return sessions
@@ -40,3 +40,13 @@ def room_for(sessions: int) -> int:
         hint=f"allow {wanted}: ulimit -n, or LimitNOFILE= of a systemd unit",
     )
     return fit
+
+
+def has_room_for_pairs(sessions: int) -> bool:
+    """Whether each of these sessions may have its connections twice, as compiled code wants them."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * sessions + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return True
+    log.info("relaying without compiled code", why=f"{wanted} open files are not allowed", open_files=soft)
+    return False

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import gc
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from pgstream.catalog.records import Snapshot
 from pgstream.config import Config
 from pgstream.embedded.compiler import find_compiler
-from pgstream.server import native
+from pgstream.server import memory, native
 from pgstream.server.backend import LONG, Backend
 from pgstream.server.flight import Flight
 from pgstream.server.inbound import Inbound
@@ -71,11 +72,21 @@ class Client(Bare):
         self.ended = True
 
 
+class Near(asyncio.Protocol):
+    """What a client's connection reports to."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
+
+
 class Both:
     """Two far ends, and what is between them: a relay with compiled code, or Python's alone."""
 
     def __init__(self, library: Native | None) -> None:
-        self.library, self.backend = library, Backend()
+        self.library, self.backend, self.near = library, Backend(), Near()
         self.client = Client(self.backend, library)
         self.at_client, self.at_backend = bytearray(), bytearray()
         self.relay: Relay | None = None
@@ -87,7 +98,7 @@ class Both:
             self.backend.write = self.at_backend.extend
             return
         transports = []
-        for protocol in (asyncio.Protocol(), self.backend):
+        for protocol in (self.near, self.backend):
             far, near = socket.socketpair()
             self.far.append(far)
             transport, _ = await asyncio.get_running_loop().create_connection(lambda p=protocol: p, sock=near)
@@ -301,16 +312,10 @@ async def test_a_long_answer_gathers() -> None:
 @on_uvloop
 async def test_an_end_is_the_transports(side: int) -> None:
     async with opened(LIBRARY) as both:
-        lost = both.backend.closed
+        lost = both.backend.closed if side else both.near.lost.wait()
         both.far[side].sendall(READY if side else BIND)
         both.far[side].close()
-        if side:
-            await asyncio.wait_for(lost, 10)
-        else:
-            end = asyncio.get_running_loop().time() + 10
-            while not both.transports[0].is_closing() and asyncio.get_running_loop().time() < end:
-                await asyncio.sleep(0.001)
-            assert both.transports[0].is_closing()
+        await asyncio.wait_for(lost, 10)
         assert both.client.pair is None and not both.relay._pairs  # type: ignore[union-attr]
 
 
@@ -336,3 +341,10 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert native.load(Config(native_relay=False)) is None
     monkeypatch.setattr(native, "find_compiler", lambda: ["false"])
     assert native.load(Config(cache_dir=tmp_path / "another")) is None
+
+
+@pytest.mark.parametrize(("allowed", "fits"), [(4100, True), (4099, False), (resource.RLIM_INFINITY, True)])
+def test_descriptors_for_all_sessions(monkeypatch: pytest.MonkeyPatch, allowed: int, fits: bool) -> None:
+    """Sessions come before compiled code, which takes as many descriptors again."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
+    assert memory.has_room_for_pairs(1000) is fits
