@@ -20,18 +20,20 @@ from pgstream.statements.answers import ROWS
 from pgstream.statements.base import Column, Context, Result, Session, Statement, rows
 
 _ARGUMENT = r"(?:(?P<{0}>\d{{1,10}})|(?P<{0}_bound>\$[12]))(?:\s*::\s*(?:int|int4|integer|int8|bigint))?"
+_OWN = r"(?:pg_catalog\s*\.\s*)?pg_backend_pid\s*\(\s*\)"
 _FORM = re.compile(
     rf"""\s*SELECT\s+(?:pg_catalog\s*\.\s*)?(?P<function>pg_(?:terminate|cancel)_backend)\s*
-         \(\s*(?!0+\b){_ARGUMENT.format("pid")}(?:\s*,\s*{_ARGUMENT.format("timeout")})?\s*\)
+         \(\s*(?:(?P<own>{_OWN})|(?!0+\b){_ARGUMENT.format("pid")})(?:\s*,\s*{_ARGUMENT.format("timeout")})?\s*\)
          (?:\s*(?:AS\s+)?(?P<name>"[^"]+"|[a-z_]\w*))?\s*;?\s*\Z""",
     re.I | re.X | re.A,
 )
 _INTEGER, _BIGINT = 23, 20
+OWN = "own"
 
 
 @dataclass(frozen=True, slots=True)
 class EndBackend(Statement):
-    """SELECT { pg_terminate_backend | pg_cancel_backend } ( pid [, timeout] ) [[AS] name];
+    """SELECT { pg_terminate_backend | pg_cancel_backend } ( { pid | pg_backend_pid() } [, timeout] ) [[AS] name];
 
     End a session of your own login, or what it runs. Others' are PostgreSQL's to refuse or to end.
     """
@@ -42,7 +44,7 @@ class EndBackend(Statement):
     function: str
     name: str
     arguments: tuple[str, ...]
-    """Numbers, and ``$1``, ``$2`` for bound ones."""
+    """Numbers, ``$1``, ``$2`` for bound ones, and OWN for the session's."""
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -50,6 +52,8 @@ class EndBackend(Statement):
         assert found is not None
         function, name = found["function"].lower(), found["name"]
         given = tuple(found[a] or found[f"{a}_bound"] for a in ("pid", "timeout"))
+        if found["own"]:
+            given = (OWN, *given[1:])
         shown = function if name is None else name[1:-1] if name[0] == '"' else name.lower()
         return cls(function, shown, tuple(a for a in given if a))
 
@@ -60,7 +64,7 @@ class EndBackend(Statement):
         return (Column(self.name, types.BOOLEAN),)
 
     async def execute(self, ctx: Context) -> Result:
-        numbers = [self._value(ctx, a) for a in self.arguments]
+        numbers = [await self._value(ctx, a) for a in self.arguments]
         done: bool | None = None
         if None not in numbers:
             if self.function == "pg_cancel_backend" and await ctx.cancel_own(numbers[0] or 0):
@@ -73,7 +77,9 @@ class EndBackend(Statement):
                 done = await ctx.postgres(f"SELECT pg_catalog.{self.function}({listed})") == "t"
         return Result(ROWS, await self.describe(ctx), rows([done]))
 
-    def _value(self, ctx: Context, argument: str) -> int | None:
+    async def _value(self, ctx: Context, argument: str) -> int | None:
+        if argument == OWN:
+            return int(await ctx.postgres("SELECT pg_catalog.pg_backend_pid()") or 0)
         text = ctx.parameters[int(argument[1:]) - 1] if argument[0] == "$" else argument
         return None if text is None else int(text)
 

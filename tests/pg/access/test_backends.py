@@ -134,10 +134,13 @@ def test_not_others(house: Whole, two, function: str) -> None:
     assert notices == ["PID 999999999 is not a PostgreSQL backend process"]
 
 
-def test_oneself(two) -> None:
+@pytest.mark.parametrize("prepare", [False, True])
+@pytest.mark.parametrize("its", ["{}", "pg_backend_pid()", "pg_catalog . pg_backend_pid ( ), 100"])
+def test_oneself(two, its: str, prepare: bool) -> None:
     one, _ = two
+    text = f"SELECT pg_terminate_backend({its.format(pid(one))})".encode()
     with pytest.raises(psycopg.OperationalError, match="terminating connection due to administrator command"):
-        one.execute(f"SELECT pg_terminate_backend({pid(one)})".encode())
+        one.execute(text, prepare=prepare)
         while True:
             one.execute("SELECT 1")
 

@@ -255,8 +255,8 @@ async def test_another_catalogue_is_asked_anew() -> None:
 @on_uvloop
 async def test_more_texts_than_are_kept() -> None:
     async with opened(LIBRARY) as both:
-        for n in range(KEPT * 2 + 100):
-            both.send(0, message("P", b"\0SELECT a%d\0\0\0" % n) + BIND)
+        for n in range(0, KEPT * 2 + 100, 50):
+            both.send(0, b"".join(message("P", b"\0SELECT a%d\0\0\0" % (n + i)) for i in range(50)) + BIND)
             both.send(1, READY)
         assert both.client.inbound.whole and both.account()[0] == []
 
