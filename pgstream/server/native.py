@@ -62,7 +62,7 @@ class Native:
     """The library's calls, by their names in ``relay.c``."""
 
     open: Callable[[], int]
-    run: Callable[[int], int]
+    run: Callable[[int, bool], int]
     again: Callable[[int], int]
     new_pair: Callable[[int, int], int]
     free_pair: Callable[[int], None]
@@ -77,7 +77,7 @@ class Native:
         self._library = lib = ctypes.PyDLL(str(library))  # no call blocks: the interpreter's lock is kept
         pointer, integer, long = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
         for name, gives, *takes in (
-            ("open", integer), ("run", long, integer), ("again", long, long),
+            ("open", integer), ("run", long, integer, integer), ("again", long, long),
             ("new_pair", pointer, integer, integer), ("free_pair", None, pointer),
             ("watch", integer, integer, pointer, integer), ("leave", None, integer, pointer, integer),
             ("new_settled", pointer), ("free_settled", None, pointer), ("forget", None, pointer),

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SIZE 65536
@@ -22,7 +24,8 @@
 #define MANY 4096    /* as backend.MANY */
 #define LONG 65536   /* as backend.LONG */
 #define EVENTS 64
-#define ROUNDS 16
+#define PATIENCE_NS 200000 /* how long the next message may take to be waited for here */
+#define TURN_NS 500000     /* after which whatever else the event loop has is served */
 
 /* What `relay_run` and `relay_again` return, with the bytes that lie in `relay_buffer` << 8. NOTHING: for now. RELAYED:
  * it was. ENDED: the connection, whatever ended it. UNKNOWN: Python is to look at a chunk. TEXT: it is to look at the
@@ -262,19 +265,36 @@ static int64_t take(struct pair *pair, int side) {
 /* After TEXT: the text is PostgreSQL's. */
 int64_t relay_again(int64_t n) { return request(relay_pair, n, relay_at); }
 
-/* Relay what there is, until there is no more or Python is wanted. It is called again then: sockets that have something
- * are found again, those that were served last. */
-int64_t relay_run(int epoll) {
+static int64_t now(void) {
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  return at.tv_sec * 1000000000LL + at.tv_nsec;
+}
+
+/* Sockets that have something; those that were found before come last. Waits a moment, if it may. */
+static int wait_for(int epoll, struct epoll_event *events, int patient) {
+#ifdef SYS_epoll_pwait2
+  if (patient) {
+    struct { int64_t seconds, nanoseconds; } moment = {0, PATIENCE_NS};
+    return (int)syscall(SYS_epoll_pwait2, epoll, events, EVENTS, &moment, NULL, (size_t)0);
+  }
+#endif
+  return patient ? 0 : epoll_wait(epoll, events, EVENTS, 0);
+}
+
+/* Relay what there is, until there is no more or Python is wanted. `patient`: the answer to what was relayed, or the
+ * client's next message, is waited for a moment, since a turn of the event loop costs more than to relay it. */
+int64_t relay_run(int epoll, int patient) {
   struct epoll_event events[EVENTS];
-  for (int round = 0; round < ROUNDS; round++) {
-    int found = epoll_wait(epoll, events, EVENTS, 0);
+  int64_t end = patient ? now() + TURN_NS : 0;
+  for (int found = wait_for(epoll, events, 0); found > 0;
+       found = wait_for(epoll, events, patient && now() < end)) {
     for (int i = 0; i < found; i++) {
       uintptr_t at = (uintptr_t)events[i].data.ptr;
       int64_t taken = take((struct pair *)(at & ~(uintptr_t)1), (int)(at & 1));
       if ((taken & 255) > RELAYED) return taken;
     }
-    /* Who is alone has nothing new yet: its peer is to work first. */
-    if (found < 2) break;
+    if (!patient || now() >= end) break;
   }
   return NOTHING;
 }

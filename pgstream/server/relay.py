@@ -81,8 +81,9 @@ class Relay:
             if listener.settled.snapshot is not (snapshot := listener.catalog.snapshot):
                 listener.settled.known(snapshot)
         native, epoll = self.native, self.epoll
-        for _ in range(MOST):
-            result = native.run(epoll)
+        for turn in range(MOST):
+            # Once Python has looked at something, what it then wants to do is not kept waiting.
+            result = native.run(epoll, turn == 0)
             kind = result & 255
             if kind == NOTHING:
                 return
