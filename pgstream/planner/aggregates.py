@@ -9,12 +9,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import NotSupported, NotYet, UndefinedFunction
+from pgstream.errors import NotSupported, UndefinedFunction
 from pgstream.planner import infer, plan
 from pgstream.planner.bind import at
-from pgstream.planner.calls import CASTS
+from pgstream.planner.calls import CASTS, values
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.functions import ORDERED, Function
+from pgstream.planner.functions import Function
 from pgstream.types import Type
 
 _NAMES = {"STDDEV": "stddev_samp", "VARIANCE": "var_samp"}
@@ -27,13 +27,7 @@ def is_distinct(node: exp.Expr) -> bool:
 
 def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where: str) -> tuple[plan.Call, Type | None]:
     """The call, its name still empty, and the type of its result. ``inner`` compiles its arguments."""
-    given, distinct = node.expressions, is_distinct(node)
-    if distinct:
-        if len(given) > 1 or function.name in ORDERED:
-            raise NotYet(what=f"{function.name}(DISTINCT …)", at=at(node))
-        given = given[0].expressions
-        if len(given) > 1 and function.name != "COUNT":
-            raise UndefinedFunction(name=f"{function.name.lower()}() with {len(given)} arguments", at=at(node))
+    given, distinct = values(function, node), is_distinct(node)
     arguments = [Typed("1", types.INTEGER) if isinstance(a, exp.Star) else inner.compile(a) for a in given]
     separator = ","
     if function.name == "LISTAGG" and len(arguments) == 2:
@@ -45,9 +39,10 @@ def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where:
         raise UndefinedFunction(
             name=f"{function.name.lower()}({str(arguments[0].type).lower()})", at=at(node), hint=CASTS
         )
-    if where and function.name == "ARRAY_AGG":
-        raise NotYet(what="FILTER after ARRAY_AGG", at=at(node))
     texts = [a.sql for a in arguments]
+    if where and function.name == "ARRAY_AGG":
+        # A NULL is a value of the array, so the kernel is told which rows count.
+        texts, where = [*texts, where], ""
     if function.name == "LISTAGG":
         texts = [f"cast({texts[0]} as string)"]
     type_ = _result(function, arguments[0].type)

@@ -18,7 +18,7 @@ from pgstream.names import quote_text
 from pgstream.planner import checked, infer, json_calls
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.functions import ARRIVAL, ORDERED, Function
+from pgstream.planner.functions import ARRIVAL, FILTERED_ARRAY, ORDERED, Function
 from pgstream.stores.spec import Can
 from pgstream.types import Type
 
@@ -36,9 +36,9 @@ class Call:
     node: exp.Anonymous
     args: list[Typed]
 
-    def text(self, **named: str) -> str:
-        """The row's template filled in."""
-        template = self.function.template(len(self.args)) or ""
+    def text(self, template: str = "", **named: str) -> str:
+        """The row's template, or this one, filled in."""
+        template = template or self.function.template(len(self.args)) or ""
         sqls = [a.sql for a in self.args]
         every = ", ".join(sqls)
         any_null = " or ".join(f"{s} is null" for s in sqls) if "{any_null}" in template else ""
@@ -57,16 +57,25 @@ class Call:
 
 def build(compiler: Compiler, function: Function, node: exp.Anonymous, inner: Compiler, where: str) -> Typed:
     """A call's Spark SQL and type."""
-    args = [Typed("") if i in function.units else _argument(function, inner, a) for i, a in enumerate(node.expressions)]
+    given = values(function, node) if function.name in ORDERED else node.expressions
+    args = [Typed("") if i in function.units else _argument(function, inner, a) for i, a in enumerate(given)]
     call = Call(inner, function, node, args)
     if function.numbers and not all(infer.is_number(a.type) for a in args):
-        given = ", ".join(str(a.type).lower() if a.type is not None else "unknown" for a in args)
-        raise UndefinedFunction(name=f"{function.name.lower()}({given})", at=at(node), hint=CASTS)
+        types_ = ", ".join(str(a.type).lower() if a.type is not None else "unknown" for a in args)
+        raise UndefinedFunction(name=f"{function.name.lower()}({types_})", at=at(node), hint=CASTS)
     if function.aggregate:
         return _aggregate(call, where)
     if function.call is not None and function.call in _SPECIAL:
         return _SPECIAL[function.call](call)
     return Typed(call.text(), _type(call))
+
+
+def values(function: Function, node: exp.Anonymous) -> list[exp.Expr]:
+    """The arguments of an aggregate call, also where DISTINCT stands before them; only COUNT takes any number then."""
+    given = [v for e in node.expressions for v in (e.expressions if isinstance(e, exp.Distinct) else [e])]
+    if len(given) > len(node.expressions) and function.name != "COUNT" and function.template(len(given)) is None:
+        raise UndefinedFunction(name=f"{function.name.lower()}() with {len(given)} arguments", at=at(node))
+    return given
 
 
 def _argument(function: Function, inner: Compiler, node: exp.Expr) -> Typed:
@@ -115,11 +124,16 @@ def _ordered(call: Call, where: str) -> Typed:
     those of one time by their values.
     """
     value = call.args[0]
+    template = ""
     if where and call.function.name == "ARRAY_AGG":
-        raise NotYet(what="FILTER after ARRAY_AGG", at=at(call.node))
-    if where:
+        template = FILTERED_ARRAY
+        call.args.append(Typed(where))
+    elif where:
         call.args[0] = Typed(f"if({where}, {value.sql}, null)", value.type)
-    text = call.text()
+    if any(isinstance(e, exp.Distinct) for e in call.node.expressions):
+        template = template or call.function.template(len(call.args)) or ""
+        template = template.replace("transform(", "array_distinct(transform(").replace("e -> e.v)", "e -> e.v))")
+    text = call.text(template)
     if not call.compiler.scope.placed:
         text = text.replace(f"struct({ARRIVAL})", f"struct(`__time`, {value.sql})").replace(ARRIVAL, "`__time`")
     return Typed(text, _type(call))

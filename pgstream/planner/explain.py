@@ -210,12 +210,15 @@ def _frame(node: plan.Over) -> str:
 
 
 def _call(c: plan.Call) -> str:
-    words = ("DISTINCT " if c.distinct else "") + ", ".join(c.arguments)
+    arguments, where = c.arguments, c.where
+    if c.function == "array_agg" and len(arguments) == 2:
+        arguments, where = arguments[:1], arguments[1]
+    words = ("DISTINCT " if c.distinct else "") + ", ".join(arguments)
     words += f" {c.offset} rows away" if c.offset > 1 else ""
     separator = f" separated by {c.separator!r}" if c.function == "listagg" else ""
-    where = f" where {c.where}" if c.where else ""
+    told = f" where {where}" if where else ""
     cast = f" as {c.cast}" if c.cast else ""
-    return f"{c.name} := {c.function}({words}){separator}{where}{cast}"
+    return f"{c.name} := {c.function}({words}){separator}{told}{cast}"
 
 
 def _view_source(node: plan.ViewSource) -> str:

@@ -63,6 +63,8 @@ ARRIVAL = "`__partition`, `__offset`"
 _ORDER = f"struct({ARRIVAL})"
 _LISTED = f"collect_list(if({{0}} is null, null, struct({ARRIVAL}, cast({{0}} as string) as v)))"
 _LISTAGG = f"if(size({_LISTED}) = 0, null, array_join(transform(array_sort({_LISTED}), e -> e.v), {{1}}))"
+_KEPT = f"collect_list(if({{1}}, struct({ARRIVAL}, {{0}} as v), null))"
+FILTERED_ARRAY = f"if(size({_KEPT}) = 0, null, transform(array_sort({_KEPT}), e -> e.v))"  # ARRAY_AGG where {1}
 _JSON = "get_json_object({0}, {1})"
 _JSON_NESTED = f"left({_JSON}, 1) in ('{{{{', '[')"
 _JSON_KIND = "schema_of_variant(try_variant_get(try_parse_json({0}), {1}, 'variant'))"

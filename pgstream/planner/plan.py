@@ -175,8 +175,8 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     ``Over`` also ``row_number``, ``rank``, ``dense_rank`` (of the event time, their argument), ``lag`` and ``lead`` (of
     the row ``offset`` away; a second argument for where there is none).
 
-    ``arguments`` are Spark SQL over the input; ``where`` the FILTER; ``cast`` the Spark type of the result, if not the
-    function's own.
+    ``arguments`` are Spark SQL over the input; ``where`` the FILTER, which is the second argument of ``array_agg``;
+    ``cast`` the Spark type of the result, if not the function's own.
     """
 
     name: str

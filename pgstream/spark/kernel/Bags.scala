@@ -86,16 +86,20 @@ final class ExtremeBag(t: DataType, s: () => MapState[Array[Byte], Long], at: In
   override def result: Any = if (best == null) null else read(best)
 }
 
-/** Functions of all values in the order of arrival: LISTAGG, ARRAY_AGG, FIRST_VALUE, LAST_VALUE. */
-final class OrderedBag(function: String, t: DataType, s: () => MapState[Array[Byte], Long], at: Int, separator: UTF8String)
-    extends Bag(s) {
+/**
+ * Functions of all values in the order of arrival: LISTAGG, ARRAY_AGG, FIRST_VALUE, LAST_VALUE. With `distinct` each value
+ * stands where it came first; `counts`, if any, is the column that says which rows count.
+ */
+final class OrderedBag(
+    function: String, t: DataType, s: () => MapState[Array[Byte], Long], at: Int, counts: Int, distinct: Boolean, separator: UTF8String
+) extends Bag(s) {
   private val pack = UnsafeProjection.create(
     Seq(BoundReference(0, IntegerType, nullable = false), BoundReference(1, LongType, nullable = false), BoundReference(2, t, nullable = true)))
   private val skipsNull = function != "array_agg"
   private lazy val order = Accumulator.ordering(t)
 
   override protected def value(row: InternalRow, c: Change): Array[Byte] =
-    if (skipsNull && row.isNullAt(at)) null
+    if (skipsNull && row.isNullAt(at) || !OrderedBag.counts(row, counts)) null
     else Changes.bytes(pack(InternalRow(c.place, c.offset, if (row.isNullAt(at)) null else row.get(at, t))))
   override protected def turned(v: Array[Byte], in: Boolean): Unit = ()
 
@@ -108,11 +112,25 @@ final class OrderedBag(function: String, t: DataType, s: () => MapState[Array[By
     }
     def item(r: UnsafeRow): Any = if (r.isNullAt(2)) null else r.get(2, t)
     function match {
-      case "array_agg" => if (sorted.isEmpty) null else new GenericArrayData(sorted.map(item))
       case _ if sorted.isEmpty => null
+      case "array_agg" => new GenericArrayData(if (distinct) OrderedBag.distinct(sorted.map(item), t) else sorted.map(item))
       case "first_value" => item(sorted.head)
       case "last_value" => item(sorted.last)
-      case "listagg" => UTF8String.concatWs(separator, sorted.map(_.getUTF8String(2)).toIndexedSeq: _*)
+      case "listagg" =>
+        val texts = sorted.map(_.getUTF8String(2)).toIndexedSeq
+        UTF8String.concatWs(separator, (if (distinct) texts.distinct else texts): _*)
     }
+  }
+}
+
+object OrderedBag {
+  /** Whether a row counts by its column `at`, -1 where all do. */
+  def counts(row: InternalRow, at: Int): Boolean = at < 0 || !row.isNullAt(at) && row.getBoolean(at)
+
+  /** Each value once, where it came first. */
+  def distinct(values: Array[Any], t: DataType): Array[Any] = {
+    val pack = UnsafeProjection.create(Array[DataType](t))
+    val seen = new java.util.HashSet[ByteBuffer]
+    values.filter(v => seen.add(ByteBuffer.wrap(Changes.bytes(pack(InternalRow(v))))))
   }
 }

@@ -15,7 +15,10 @@ import org.apache.spark.unsafe.types.UTF8String
 import Json.Node
 
 /** One call: columns of the packed row that are its arguments. `separator` is LISTAGG's, `offset` LAG's and LEAD's. */
-case class Call(name: String, function: String, at: Seq[Int], distinct: Boolean, separator: String, offset: Int)
+case class Call(name: String, function: String, at: Seq[Int], distinct: Boolean, separator: String, offset: Int) {
+  /** The column that says which rows ARRAY_AGG counts, -1 without one. */
+  def counts: Int = if (function == "array_agg" && at.length > 1) at(1) else -1
+}
 
 object Call {
   def read(n: com.fasterxml.jackson.databind.JsonNode, schema: StructType): Call =
@@ -70,7 +73,7 @@ class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttl
     else if (c.distinct && inner(i) != null) new DistinctBag(inner(i), c.at.map(schema(_).dataType), () => bags(n), c.at)
     else c.function match {
       case "min" | "max" => new ExtremeBag(t, () => bags(n), c.at.head, c.function == "max")
-      case f => new OrderedBag(f, t, () => bags(n), c.at.head, UTF8String.fromString(c.separator))
+      case f => new OrderedBag(f, t, () => bags(n), c.at.head, c.counts, c.distinct, UTF8String.fromString(c.separator))
     }
   }
 

@@ -124,10 +124,13 @@ object FrameCall {
 
   private def all(c: Call, t: DataType, rows: Iterator[UnsafeRow]): Any = {
     val at = c.at.head
-    if (c.function == "array_agg") new GenericArrayData(rows.map(r => if (r.isNullAt(at)) null else r.get(at, t)).toArray[Any])
-    else {
+    if (c.function == "array_agg") {
+      val items = rows.filter(OrderedBag.counts(_, c.counts)).map(r => if (r.isNullAt(at)) null else r.get(at, t)).toArray[Any]
+      if (items.isEmpty) null else new GenericArrayData(if (c.distinct) OrderedBag.distinct(items, t) else items)
+    } else {
       val texts = rows.filterNot(_.isNullAt(at)).map(_.getUTF8String(at)).toIndexedSeq
-      if (texts.isEmpty) null else UTF8String.concatWs(UTF8String.fromString(c.separator), texts: _*)
+      if (texts.isEmpty) null
+      else UTF8String.concatWs(UTF8String.fromString(c.separator), (if (c.distinct) texts.distinct else texts): _*)
     }
   }
 }

@@ -25,6 +25,13 @@ pytestmark = [
     pytest.mark.parametrize("seed", [SEED]),
 ]
 
+
+def once(column: str, which: str) -> str:
+    """The distinct values of a column in a group of ``c``, and where each came first."""
+    place = "min(__partition::bigint << 40 | __offset) AS f"
+    return f"SELECT {column}, {place} FROM c o WHERE o.g IS NOT DISTINCT FROM c.g AND {which} GROUP BY {column}"
+
+
 # What runs; and what PostgreSQL is asked where its words differ.
 STATEMENTS = {
     "groups": (
@@ -52,6 +59,17 @@ STATEMENTS = {
         "SELECT g, string_agg(s, '|' ORDER BY __partition, __offset), "
         "(array_agg(v ORDER BY __partition, __offset) FILTER (WHERE v IS NOT NULL))[1], "
         "array_agg(v ORDER BY __partition, __offset) FROM c GROUP BY g",
+    ),
+    "in order, each once": (
+        "SELECT g, listagg(DISTINCT s, '|') AS names, array_agg(DISTINCT v) AS every, "
+        "first_value(DISTINCT v) AS first, array_agg(v) FILTER (WHERE s = 'a' OR v > 3) AS some, "
+        "array_agg(DISTINCT s) FILTER (WHERE v > 2) AS few "
+        "FROM c GROUP BY g",
+        f"SELECT g, (SELECT string_agg(s, '|' ORDER BY f) FROM ({once('s', 's IS NOT NULL')}) x), "
+        f"(SELECT array_agg(v ORDER BY f) FROM ({once('v', 'true')}) x), "
+        "(array_agg(v ORDER BY __partition, __offset) FILTER (WHERE v IS NOT NULL))[1], "
+        "array_agg(v ORDER BY __partition, __offset) FILTER (WHERE s = 'a' OR v > 3), "
+        f"(SELECT array_agg(s ORDER BY f) FROM ({once('s', 'v > 2')}) x) FROM c GROUP BY g",
     ),
     "keyless inside": ("SELECT g, count(*) AS n FROM (SELECT g, v FROM c WHERE v IS NOT NULL) x GROUP BY g", ""),
     "groups of groups": (
