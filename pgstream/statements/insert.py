@@ -7,6 +7,7 @@ Manual: "INSERT INTO". INSERT INTO of PostgreSQL's own tables never comes here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
@@ -36,6 +37,8 @@ from pgstream.stores.spec import Can
 _WIDENING = (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE"), ("VARBINARY", "BYTES"),
              ("BYTES", "VARBINARY"))  # fmt: skip
 
+_CONSTANT = re.compile(r"'(?:[^'\\]|\\.|'')*'|-?\d[\w.+-]*|true|false", re.I | re.S)  # a literal as Spark SQL
+
 
 @dataclass(frozen=True, slots=True)
 class InsertInto(Statement):
@@ -44,10 +47,11 @@ class InsertInto(Statement):
 
     Start a continuous query that writes into an existing stream, changelog or table, exactly once. The select's columns
     fill the relation's by position and take its types; columns without a counterpart are NULL. The record key is made
-    of the PARTITION BY columns (named as in the relation), or as the relation says. A table with a primary key has one
-    row of each, a later one in place of an earlier; a table without has every row. WITH tunes this query's producer
-    ('kafka.producer.linger.ms'). QUERY WITH ('execution.mode' = 'realtime') writes each record as it comes, at least
-    once, as in CREATE STREAM AS SELECT. The answer is the query's row.
+    of the PARTITION BY columns (named as in the relation), or as the relation says. A changelog's primary key is filled
+    by the key of the select, and by constants beside it, which tell the rows of several selects apart. A table with a
+    primary key has one row of each, a later one in place of an earlier; a table without has every row. WITH tunes this
+    query's producer ('kafka.producer.linger.ms'). QUERY WITH ('execution.mode' = 'realtime') writes each record as it
+    comes, at least once, as in CREATE STREAM AS SELECT. The answer is the query's row.
     """
 
     words: ClassVar = ("INSERT", "INTO")
@@ -182,7 +186,9 @@ class InsertInto(Statement):
             return
         position = {c.name: i for i, c in enumerate(columns)}
         key = {into.columns[position[k]].name for k in planned.key if k in position}
-        if key != set(into.primary_key):
+        # A constant is the same for every row, so rows of one key of the select are of one key of the sink beside it.
+        same = {t.name for t, e in zip(into.columns, output(planned), strict=False) if _CONSTANT.fullmatch(e.sql)}
+        if not key <= set(into.primary_key) <= key | same or len(key) < len(planned.key):
             raise InvalidStatement(
                 what=f"the select's key ({', '.join(planned.key)}) does not fill the primary key "
                 f'({", ".join(into.primary_key)}) of changelog "{into.full}"',
