@@ -101,7 +101,8 @@ object Reader {
 
   def path(p: JsonParser): String = p.getParsingContext.pathAsPointer.toString.stripPrefix("/").replace('/', '.')
 
-  def mismatch(p: JsonParser, wanted: String): Malformed = {
+  /** `why`: what of the value is the trouble, where that is known. */
+  def mismatch(p: JsonParser, wanted: String, why: String = ""): Malformed = {
     val path = Reader.path(p)
     val value = p.currentToken match {
       case VALUE_STRING | VALUE_NUMBER_INT | VALUE_NUMBER_FLOAT =>
@@ -110,7 +111,7 @@ object Reader {
       case _ => ""
     }
     val what = if (path.isEmpty) "it" else s"""field "$path""""
-    new Malformed(s"""$what must be $wanted, found ${found(p.currentToken)}$value""")
+    new Malformed(s"""$what must be $wanted, found ${found(p.currentToken)}$value$why""")
   }
 }
 
@@ -187,14 +188,30 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
   private def fromText(p: JsonParser): Any =
     try
       t match {
-        case TimestampNTZType => TimeText.parseTimestamp(p.getText, separator, zoned = false)
-        case TimestampType => TimeText.parseTimestamp(p.getText, separator, zoned = true)
+        case TimestampNTZType | TimestampType => TimeText.parseTimestamp(p.getText, separator, zoned = t == TimestampType)
         case DateType => TimeText.parseDate(p.getText)
         case _: TimeType => TimeText.parseClock(p.getText)
         case BinaryType => java.util.Base64.getDecoder.decode(p.getText)
         case _ => no(p)
       }
-    catch { case _: IllegalArgumentException | _: java.time.DateTimeException | _: StringIndexOutOfBoundsException => no(p) }
+    catch {
+      case _: IllegalArgumentException | _: java.time.DateTimeException | _: StringIndexOutOfBoundsException =>
+        throw Reader.mismatch(p, wanted, trouble(p.getText))
+    }
+
+  /** What keeps a text from being a time, where another type or 'timestamp.format' would read it. */
+  private def trouble(text: String): String = {
+    def reads(separator: Char) =
+      try { TimeText.parseTimestamp(text, separator, zoned = true); true }
+      catch { case _: IllegalArgumentException | _: java.time.DateTimeException | _: StringIndexOutOfBoundsException => false }
+    val other = if (separator == 'T') ' ' else 'T'
+    t match {
+      case TimestampNTZType if reads(separator) => ", which has a time zone; a TIMESTAMP_LTZ may have one"
+      case TimestampNTZType | TimestampType if reads(other) =>
+        s", but its 'timestamp.format' is ${if (separator == 'T') "ISO8601" else "SQL"}"
+      case _ => ""
+    }
+  }
 }
 
 final class Fields(s: StructType, separator: Char) extends Reader {
