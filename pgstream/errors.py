@@ -392,7 +392,11 @@ class UndefinedOperator(
     message="operator does not exist: {what}",
     hint="No operator matches the given argument types. You might need to add explicit type casts.",
 ):
-    """Arithmetic on what is not a number."""
+    """Arithmetic on what is not a number, or a comparison of what cannot be compared."""
+
+
+class CannotCast(PgStreamError, sqlstate="42846", message="cannot cast type {source} to {to}"):
+    """A CAST between types that have no common values."""
 
 
 class UndefinedObject(PgStreamError, sqlstate="42704", ds_code="3D008", message='{kind} "{name}" does not exist'):

@@ -32,11 +32,16 @@ def cast(sql: str, source: Type | None, to: Type, node: exp.Expr, tries: bool) -
     if tries or not infer.is_a(source, "VARCHAR"):
         return text
     if isinstance(node, exp.Literal):
-        if not _reads(str(node.this), to):
-            raise InvalidText(type=to.pg, at=at(node))
+        check_literal(node, to)
         return text
     start = quote_text(f'22P02 invalid input syntax for type {to.pg}: "')
     return f"coalesce({text}, if({sql} is null, null, raise_error(concat({start}, left({sql}, 100), '\"'))))"
+
+
+def check_literal(node: exp.Literal, to: Type) -> None:
+    """A text in quotes that stands for a value of a type. Errors: InvalidText."""
+    if not _reads(str(node.this), to):
+        raise InvalidText(type=to.pg, at=at(node))
 
 
 def _reads(text: str, to: Type) -> bool:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import InvalidStatement, NotYet, TypeMismatch
+from pgstream.errors import InvalidStatement, NotYet, TypeMismatch, UndefinedOperator
+from pgstream.planner import checked, infer
 from pgstream.planner.bind import at
 
 if TYPE_CHECKING:
@@ -47,6 +48,19 @@ def compare(compiler: Compiler, node: exp.Expr, operator: str) -> Typed | None:
     return None
 
 
+def check(operator: str, left: tuple[exp.Expr, Typed], right: tuple[exp.Expr, Typed]) -> None:
+    """Whether two values can be compared. Errors: UndefinedOperator, InvalidText for a literal that is no value of the
+    type it is compared with.
+    """
+    for (node, _), (_, other) in ((left, right), (right, left)):
+        literal = node.unnest()
+        if isinstance(literal, exp.Literal) and literal.is_string and other.type is not None and other.type.is_scalar:
+            checked.check_literal(literal, other.type)
+    if not infer.can_compare(left[1].type, right[1].type):
+        what = f"{str(left[1].type).lower()} {operator} {str(right[1].type).lower()}"
+        raise UndefinedOperator(what=what, at=at(left[0]) or at(right[0]))
+
+
 def within(compiler: Compiler, node: exp.In) -> Typed | None:
     """``(a, b) IN ((1, 2), …)``; None when the left side is one value."""
     from pgstream.planner.expressions import Typed
@@ -79,5 +93,6 @@ def _of_rows(compiler: Compiler, node: exp.Expr, operator: str, left: exp.Tuple,
     if operator not in ("=", "<>"):
         raise NotYet(what=f"{operator} of rows", at=at(left) or at(node))
     pairs = zip(left.expressions, right.expressions, strict=True)
-    equal = " AND ".join(f"({compiler.sql(a)} = {compiler.sql(b)})" for a, b in pairs)
+    sides = [compiler.compare(a, operator, b) for a, b in pairs]
+    equal = " AND ".join(f"({a.sql} = {b.sql})" for a, b in sides)
     return Typed(f"({equal})" if operator == "=" else f"(NOT ({equal}))", types.BOOLEAN)

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from pgstream import types
 from pgstream.errors import (
+    CannotCast,
     GroupingError,
     InvalidStatement,
     NotSupported,
@@ -149,13 +150,17 @@ class Compiler:
     # Operators
 
     def on_and(self, node: exp.Expr) -> Typed:
-        return self._binary(node, "AND", types.BOOLEAN)
+        return self._connected(node, "AND")
 
     def on_or(self, node: exp.Expr) -> Typed:
-        return self._binary(node, "OR", types.BOOLEAN)
+        return self._connected(node, "OR")
 
     def on_not(self, node: exp.Expr) -> Typed:
-        return Typed(f"(NOT {self.sql(node.this)})", types.BOOLEAN)
+        return Typed(f"(NOT {self._condition(node.this, 'NOT')})", types.BOOLEAN)
+
+    def _connected(self, node: exp.Expr, word: str) -> Typed:
+        left, right = self._condition(node.this, word), self._condition(node.expression, word)
+        return Typed(f"({left} {word} {right})", types.BOOLEAN)
 
     def on_neg(self, node: exp.Expr) -> Typed:
         value = self.compile(node.this)
@@ -182,10 +187,11 @@ class Compiler:
         return self._compare(node, ">=")
 
     def on_nullsafeeq(self, node: exp.Expr) -> Typed:
-        return self._binary(node, "<=>", types.BOOLEAN)
+        left, right = self.compare(node.this, "=", node.expression)
+        return Typed(f"({left.sql} <=> {right.sql})", types.BOOLEAN)
 
     def on_nullsafeneq(self, node: exp.Expr) -> Typed:
-        return Typed(f"(NOT {self._binary(node, '<=>').sql})", types.BOOLEAN)
+        return Typed(f"(NOT {self.on_nullsafeeq(node).sql})", types.BOOLEAN)
 
     def on_add(self, node: exp.Expr) -> Typed:
         return self._arithmetic(node, "+")
@@ -233,8 +239,10 @@ class Compiler:
             raise NotYet(what="this form of IN", at=at(node))
         if (rows := comparisons.within(self, node)) is not None:
             return rows
-        items = ", ".join(self.sql(e) for e in node.expressions)
-        return Typed(f"({self.sql(node.this)} IN ({items}))", types.BOOLEAN)
+        value, items = self.compile(node.this), [self.compile(e) for e in node.expressions]
+        for item, typed in zip(node.expressions, items, strict=True):
+            comparisons.check("=", (node.this, value), (item, typed))
+        return Typed(f"({value.sql} IN ({', '.join(i.sql for i in items)}))", types.BOOLEAN)
 
     def on_exists(self, node: exp.Exists) -> Typed:
         return self.asked(node.this, "EXISTS ")
@@ -252,7 +260,11 @@ class Compiler:
         return self.ask(query, before, [(self.compile(v), at(v)) for v in values])
 
     def on_between(self, node: exp.Between) -> Typed:
-        low, high, value = self.sql(node.args["low"]), self.sql(node.args["high"]), self.sql(node.this)
+        nodes = (node.this, node.args["low"], node.args["high"])
+        typed = [self.compile(n) for n in nodes]
+        for operator, other in ((">=", 1), ("<=", 2)):
+            comparisons.check(operator, (nodes[0], typed[0]), (nodes[other], typed[other]))
+        value, low, high = (t.sql for t in typed)
         text = f"({value} BETWEEN {low} AND {high})"
         return Typed(
             f"({text} OR ({value} BETWEEN {high} AND {low}))" if "symmetric" in node.meta else text, types.BOOLEAN
@@ -281,7 +293,25 @@ class Compiler:
         return Typed(f"(CASE{subject}{text} END)", _common(results))
 
     def _compare(self, node: exp.Expr, operator: str) -> Typed:
-        return comparisons.compare(self, node, operator) or self._binary(node, operator, types.BOOLEAN)
+        made = comparisons.compare(self, node, operator)
+        if made is not None:
+            return made
+        left, right = self.compare(node.this, operator, node.expression)
+        return Typed(f"({left.sql} {operator} {right.sql})", types.BOOLEAN)
+
+    def compare(self, left: exp.Expr, operator: str, right: exp.Expr) -> tuple[Typed, Typed]:
+        """Both operands of a comparison, which can be compared."""
+        one, two = self.compile(left), self.compile(right)
+        comparisons.check(operator, (left, one), (right, two))
+        return one, two
+
+    def _condition(self, node: exp.Expr, word: str) -> str:
+        """An operand of AND, OR or NOT."""
+        typed = self.compile(node)
+        if typed.type is not None and typed.type.name not in ("BOOLEAN", "VARCHAR"):
+            what = f"argument of {word} must be type boolean, not type {str(typed.type).lower()}"
+            raise TypeMismatch(what=what, at=at(node))
+        return typed.sql
 
     def _binary(self, node: exp.Expr, operator: str, type_: Type | None = None) -> Typed:
         return Typed(f"({self.sql(node.this)} {operator} {self.sql(node.expression)})", type_)
@@ -370,6 +400,8 @@ class Compiler:
     def _cast(self, node: exp.Expr, word: str) -> Typed:
         to = self._type(node.args["to"])
         value = self.compile(node.this)
+        if not infer.can_cast(value.type, to):
+            raise CannotCast(source=str(value.type).lower(), to=str(to).lower(), at=at(node))
         if to.name != "VARCHAR":
             return Typed(checked.cast(value.sql, value.type, to, node.this, word == "try_cast"), to)
         text = _as_text(value)

@@ -57,6 +57,40 @@ def arithmetic(left: Type | None, right: Type | None) -> Type | None:
 _FAMILIES = {**dict.fromkeys(_NUMERIC, "number"), **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_LTZ"), "time")}
 
 
+_KINDS = {**dict.fromkeys(_NUMERIC, "number"), **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_LTZ"), "time"),
+          "VARBINARY": "BYTES"}  # fmt: skip
+# What a kind of values can be cast to beside itself and VARCHAR; arrays, maps and structs to those of their like only.
+_CASTS = {
+    "VARCHAR": ("number", "BOOLEAN", "time", "TIME", "BYTES"), "number": ("BOOLEAN", "number"), "BOOLEAN": ("number",),
+    "TIME": ("number", "time"),
+}  # fmt: skip
+_MORE_CASTS = {
+    **{(t, "TIMESTAMP_LTZ"): True for t in _NUMERIC}, **{("TIMESTAMP_LTZ", t): True for t in _NUMERIC},
+    **{(t, b): True for t in INTEGRAL for b in ("BYTES", "VARBINARY")},
+    **{(t, "TIME"): True for t in ("TIMESTAMP", "TIMESTAMP_LTZ", *_NUMERIC)},
+}  # fmt: skip
+
+
+def _kind(type_: Type) -> str:
+    return _KINDS.get(type_.name, type_.name)
+
+
+def can_cast(source: Type | None, to: Type) -> bool:
+    """Whether values of a type, if it is known, can be those of another. Of what nested values hold Spark says it."""
+    if source is None or _kind(source) == _kind(to) or to.name == "VARCHAR":
+        return True
+    return _kind(to) in _CASTS.get(_kind(source), ()) or (source.name, to.name) in _MORE_CASTS
+
+
+def can_compare(left: Type | None, right: Type | None) -> bool:
+    """Whether two types, if they are known, can stand beside ``=`` or ``<``: text with whatever text can be cast to."""
+    if left is None or right is None:
+        return True
+    kinds = {_kind(left), _kind(right)}
+    other = kinds - {"VARCHAR"}
+    return len(kinds) == 1 or kinds == {"number", "BOOLEAN"} or (len(other) == 1 and other <= {*_CASTS["VARCHAR"]})
+
+
 def common(left: Type | None, right: Type | None) -> Type | None:
     """The type of one column of a UNION, as Spark widens it; None when only Spark knows."""
     if left == right:

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from pgstream import stores
+from pgstream import stores, types
 from pgstream.engine.channel import Fault
-from pgstream.errors import BadRecord, NoRealTimePlace, NotYet, PgStreamError
+from pgstream.errors import BadRecord, CannotCast, NoRealTimePlace, NotYet, PgStreamError
 from pgstream.formats.registry import advice
 from pgstream.stores.spec import sentence as sentence
 
@@ -56,6 +56,7 @@ _RAISED_HINTS = {
     "2202L": "AFTER MATCH SKIP TO NEXT ROW leads on from every match.",
     "54001": "Give the pattern fewer repetitions inside repetitions, or WITHIN.",
 }
+_CANNOT_CAST = re.compile(r'cannot cast "([^"]+)" to "([^"]+)"')
 SHARE = "Setting checkpoint_dir names a folder that all machines mount, or a URL (hdfs:, s3a:)."
 
 
@@ -68,11 +69,23 @@ def from_analysis(condition: str | None, message: str, at: int | None = None) ->
     """An analyzer's refusal. ``condition`` is Spark's, such as ``DATATYPE_MISMATCH.BINARY_OP_WRONG_TYPE``."""
     name = (condition or "").split(".")[0]
     code = _CONDITIONS.get(name)
+    no_cast = _CANNOT_CAST.search(message) if name == "DATATYPE_MISMATCH" else None
+    if no_cast is not None:
+        source, to = (_type_name(t) for t in no_cast.groups())
+        return fault("user", CannotCast(source=source, to=to, at=at))
     if code is None and (not name or name.startswith(("STREAMING_", "UNSUPPORTED_STREAMING", "_LEGACY"))):
         return Fault("user", "0A000", "this cannot run as a continuous query", sentence(message) + ".", None, at)
     if name.startswith("UNSUPPORTED"):
         code = "0A000"
     return Fault("user", code or "42804", sentence(message), None, None, at)
+
+
+def _type_name(text: str) -> str:
+    """A type as Spark writes it in its messages, in our words."""
+    try:
+        return str(types.from_spark(text.lower())).lower()
+    except PgStreamError:
+        return text.lower()
 
 
 def not_yet(what: str, detail: str | None = None, at: int | None = None) -> Fault:

@@ -31,6 +31,18 @@ def test_analysis_conditions_get_postgresql_codes(condition: str | None, code: s
     assert (fault.kind, fault.sqlstate, fault.at) == ("user", code, 7)
 
 
+def test_a_cast_that_cannot_be_is_told_in_our_types() -> None:
+    text = '[DATATYPE_MISMATCH.X] Cannot resolve "CAST(x AS y)" due to data type mismatch: cannot cast "{}" to "{}".'
+    for source, to, words in (
+        ("TIMESTAMP_NTZ", "BOOLEAN", "timestamp to boolean"),
+        ("DECIMAL(10,2)", "BINARY", "decimal(10, 2) to varbinary"),
+        ("ARRAY<STRING>", "INT", "array<varchar> to integer"),
+        ("VARIANT", "INT", "variant to integer"),
+    ):
+        fault = faults.from_analysis("DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION", text.format(source, to), 7)
+        assert (fault.sqlstate, fault.message, fault.at) == ("42846", f"cannot cast type {words}", 7)
+
+
 def test_sentences_are_in_postgresql_style() -> None:
     text = '[CONDITION.SUB] Cannot resolve "(id + 1)" because `x` differs. SQLSTATE: 42K09; line 1 pos 0;\nProject'
     assert faults.sentence(text) == 'cannot resolve "(id + 1)" because "x" differs'
