@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import ClassVar, Self
 
 from pgstream.catalog.records import RelationRecord, Snapshot
-from pgstream.errors import NotYet, PgStreamError
+from pgstream.errors import NotSupported, NotYet, PgStreamError
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
-from pgstream.sql.sniff import LITERAL
+from pgstream.sql.sniff import LITERAL, head
 from pgstream.statements import backends, cursors, system_tables, unseen
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
@@ -69,6 +69,7 @@ _WITH_DATA = re.compile(r"\bWITH\s+(?:NO\s+)?DATA\s*;?\s*\Z", re.I)
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 # UPDATE store [AS] s SET: PostgreSQL's table of that name. Without SET it is no statement of PostgreSQL's at all.
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s*(?!\s*\*?\s*(?:(?:AS\s+)?{_PART}\s*)?\bSET\b)(?:\s{_PART}|\Z|;)", re.I)
+_CHANGED = re.compile(rf"\s*(?:UPDATE|DELETE\s+FROM|MERGE\s+INTO)\s+(?:ONLY\s+)?({_NAME})", re.I)
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
@@ -122,6 +123,21 @@ class CreateViewOverStream(Refused):
 
     what = "CREATE VIEW of a select that reads a stream"
     hint = "CREATE MATERIALIZED VIEW AS keeps its result current."
+
+
+class ChangeStream(Refused):
+    """UPDATE, DELETE and MERGE of a stream or a changelog.
+
+    Refused; records stay as they are, and a changelog's later one replaces an earlier of its key.
+    """
+
+    what = "a change of rows of a stream or a changelog"
+    hint = "INSERT INTO … SELECT and INSERT INTO ENTITY add to it; in a changelog a later row replaces that of its key."
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        what = f"{head(c.text)[0]} of a stream or a changelog"
+        raise NotSupported(what=what, at=c.at, hint=cls.hint)
 
 
 def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -280,9 +296,19 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     return found if known else None
 
 
+def _change(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    if not snapshot.mentions(text):
+        return None
+    named = _CHANGED.match(LITERAL.sub(" ", text))
+    found = _relation(named[1], snapshot, session) if named is not None else None
+    return ChangeStream if found is not None and found.kind in _STREAMING else None
+
+
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     kind = "ENTITY" if words[1:2] == ("TOPIC",) else words[1] if words[1:2] else ""
-    return UPDATES[kind] if kind in UPDATES and _UPDATED.match(LITERAL.sub("''", text)) else None
+    if kind in UPDATES and _UPDATED.match(LITERAL.sub("''", text)):
+        return UPDATES[kind]
+    return _change(text, words, snapshot, session)
 
 
 UPDATES: dict[str, type[Statement]] = {
@@ -325,9 +351,9 @@ SHARED: dict[str, Decide] = {
     # Ours when the target or a source is a stream or a changelog. INSERT INTO ENTITY name is found before.
     "INSERT": _insert,
     # Statements over PostgreSQL's tables, which a stream is not.
-    "DELETE": _postgres,
+    "DELETE": _change,
     "LOCK": _postgres,
-    "MERGE": _postgres,
+    "MERGE": _change,
     "PREPARE": _postgres,
     "TABLE": _postgres,
     "MOVE": _cursor,
@@ -363,7 +389,9 @@ def _by_its_words(text: str, words: Words) -> bool:
             return words[1:2] == ("FUNCTION",)
         case "GRANT" | "REVOKE":
             return words[1:2] in (("ROLE",), ("OWNERSHIP",)) or _ROLE.search(LITERAL.sub("''", text)) is not None
-    return words[0] in ("CLOSE", "FETCH", "MOVE", "TRUNCATE", "UPDATE")
+        case "UPDATE":
+            return _UPDATED.match(LITERAL.sub("''", text)) is not None
+    return words[0] in ("CLOSE", "FETCH", "MOVE", "TRUNCATE")
 
 
 def _reads(text: str, snapshot: Snapshot, session: Session) -> bool:
