@@ -47,8 +47,10 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog AS $$
 BEGIN
     RAISE EXCEPTION '% "%" cannot be read as a table', kind, name USING
         ERRCODE = '0A000',
-        HINT = 'A SELECT that pgstream can run streams it: send it as a statement of its own, outside functions, '
-            'COPY and cursors. A materialized view over it can be read everywhere.';
+        HINT = CASE kind WHEN 'table' THEN 'It lies in a store, where its rows are read. A stream looks them up: '
+            'FROM stream [LEFT] JOIN table ON …. CREATE CHANGELOG over a table of a PostgreSQL store reads its changes.'
+            ELSE 'A SELECT that pgstream can run streams it: send it as a statement of its own, outside functions, '
+            'COPY and cursors. A materialized view over it can be read everywhere.' END;
 END $$"""
 _INTEGER = re.compile(r"-?[0-9]+")
 _GUARDED = (

@@ -49,9 +49,10 @@ def find(name: QName, snapshot: Snapshot, database: str, schema: str) -> Relatio
     if relation is None:
         raise UndefinedRelation(name=str(name), at=name.at)
     if relation.kind not in ("stream", "changelog", "materialized_view"):
-        looks = "Its rows can be looked up: FROM stream [LEFT] JOIN table ON …; a changelog over it reads its changes."
-        hint = looks if is_looked_up(relation, snapshot) else None
-        raise NotYet(what=f"a {relation.label} in a continuous query", at=name.at, hint=hint)
+        reads = "CREATE CHANGELOG over it reads its rows and changes; FROM stream [LEFT] JOIN table ON … looks rows up."
+        hint = reads if is_looked_up(relation, snapshot) else "Its store's own clients read it."
+        what = f'{relation.label} "{name}" of a store as what a select reads'
+        raise NotYet(what=what, at=name.at, hint=hint if relation.kind == "table" else None)
     return relation
 
 

@@ -88,6 +88,8 @@ class CreateStream(Statement):
         async with AsyncExitStack() as undo:
             if await topics.settle(ctx, d, relation):
                 undo.push_async_callback(topics.drop, ctx, d)
+                if relation.kind == "table":  # whoever meant one that is there has misspelt it
+                    ctx.notice(f'table "{d.entity}" was not in store "{d.store.name}", and is made with these columns')
             await ctx.catalog.create_relation(relation, at=self.name.at)
             undo.pop_all()
         return done(self.tag, ddl(self.kind, str(full), "CREATE", full.path))

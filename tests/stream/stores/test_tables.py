@@ -246,8 +246,19 @@ def test_tables_are_sinks(db: psycopg.Connection[Any], shop: Postgres) -> None:
              "ALTER TABLE orders REPLICA IDENTITY FULL")  # fmt: skip
     db.execute("CREATE CHANGELOG orders_log WITH ('store' = pg_tables, 'postgresql.table.name' = 'orders')")
     db.execute("CREATE STREAM orders_cdc WITH ('store' = pg_tables, 'postgresql.table.name' = 'orders')")
+    notices: list[str | None] = []
+    db.add_notice_handler(lambda d: notices.append(d.message_primary))
     db.execute("""CREATE TABLE copied (id INT, who VARCHAR, price DECIMAL(10, 2), PRIMARY KEY (id))
         WITH ('store' = pg_tables)""")
+    assert notices == []
+    db.execute("CREATE TABLE misspelt (id INT) WITH ('store' = pg_tables, 'postgresql.table.name' = 'copid')")
+    assert notices == ['table "public.copid" was not in store "pg_tables", and is made with these columns']
+    with pytest.raises(psycopg.Error) as read:
+        db.execute("SELECT * FROM copied")
+    assert read.value.sqlstate == "0A000" and "CREATE CHANGELOG" in (read.value.diag.message_hint or "")
+    with pytest.raises(psycopg.Error) as changed:
+        db.execute("DELETE FROM orders_log")
+    assert changed.value.sqlstate == "0A000"
     query_of(db, "INSERT INTO copied SELECT id, who, price FROM orders_log")
     rows = db.execute("""CREATE TABLE totals WITH ('store' = pg_tables)
         AS SELECT who, count(*) AS n, sum(price) AS total FROM orders_log GROUP BY who""").fetchall()
