@@ -180,7 +180,8 @@ def _items(clause: exp.Group | None) -> list[exp.Expr]:
     for key, words in (("totals", "WITH TOTALS"), ("all", "GROUP BY ALL")):
         if clause.args.get(key) is not None and clause.args.get(key) != []:
             raise NotYet(what=words, at=at(clause))
-    return list(clause.expressions)
+    # GROUP BY () is of all rows, and adds nothing beside others.
+    return [e for e in clause.expressions if not isinstance(e, exp.Tuple) or e.expressions]
 
 
 def _meant(item: exp.Expr, scope: Scope, projections: Sequence[exp.Expr]) -> exp.Expr:
