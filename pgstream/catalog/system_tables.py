@@ -65,6 +65,13 @@ TABLES: Final[dict[str, SystemTable]] = {
         "Streams, changelogs, tables, materialized views and their indexes.",
         _IN_SCHEMA,
     ),
+    "relation_columns": SystemTable(
+        "relation_name varchar, schema_name varchar, database_name varchar, name varchar, type varchar,"
+        " nullable boolean, ordinal_position integer, primary_key boolean, organization_id varchar",
+        "Columns of relations, in their order.",
+        _IN_SCHEMA,
+        many=True,
+    ),
     "queries": SystemTable(
         "id varchar, name varchar, version bigint, intended_state varchar, current_state varchar, message varchar,"
         " kind varchar, query varchar, database_name varchar, sources varchar, sink varchar, compute_pool varchar,"
@@ -139,26 +146,31 @@ def rows(snapshot: Snapshot, queries: Iterable[QueryRecord]) -> Rows:
     out: Rows = {}
     for table, key, roles, facts in _of_snapshot(snapshot):
         out[table, key] = roles, _written(snapshot, facts)
+    for r in snapshot.relations.values():
+        out |= _of_relation(snapshot, r)
     return out | of_queries(snapshot, queries)
 
 
 def few(delta: Delta) -> frozenset[Key] | None:
     """The rows that a change is about, when it is one of relations only; None: look at all."""
     keys = delta["relations"].keys if delta.keys() == {"relations"} else None
-    return frozenset(("relations", str(FullName(*key))) for key in keys) if keys is not None else None
+    if keys is None:
+        return None
+    return frozenset((table, str(FullName(*key))) for key in keys for table in OF_RELATIONS)
 
 
 def relations(snapshot: Snapshot, keys: Iterable[Key]) -> Rows:
     """The rows of these relations that are there."""
     out: Rows = {}
-    for key in keys:
-        database, schema, name = FullName.parse(key[1])
+    for full in {full for _, full in keys}:
+        database, schema, name = FullName.parse(full)
         r = snapshot.relations.get((database, schema, name))
         if r is not None:
-            out[key] = _seen_by(snapshot.access, "relation", key[1], r.owner), _written(snapshot, _relation(r))
+            out |= _of_relation(snapshot, r)
     return out
 
 
+OF_RELATIONS = ("relations", "relation_columns")
 OF_QUERIES = ("queries", "query_health", "query_lag")
 
 
@@ -227,8 +239,6 @@ def _of_snapshot(s: Snapshot) -> Iterator[tuple[str, str, tuple[str, ...], Facts
     for c in s.schemas.values():
         facts = {"name": c.name, "database_name": c.database, "is_default": c.name == "public", **_audit(c)}
         yield "schemas", c.full_name, _seen_by(access, "schema", c.full_name, c.owner), facts
-    for r in s.relations.values():
-        yield "relations", str(r.full), _seen_by(access, "relation", str(r.full), r.owner), _relation(r)
     for t in s.stores.values():
         facts = {"name": t.name, "type": _title(t.type), "status": t.state, "status_message": t.message or None,
                  "schema_registry_name": t.options.get("schema_registry.name"), **_audit(t)}  # fmt: skip
@@ -237,6 +247,18 @@ def _of_snapshot(s: Snapshot) -> Iterator[tuple[str, str, tuple[str, ...], Facts
         if o.organization in ("", DEFAULT_ORGANIZATION) and (made := _object(access, o)) is not None:
             yield made[0], o.name, _object_seen_by(access, o), made[1]
     yield from _of_access(s)
+
+
+def _of_relation(s: Snapshot, r: RelationRecord) -> Rows:
+    roles = _seen_by(s.access, "relation", str(r.full), r.owner)
+    place = {"relation_name": r.full.name, "schema_name": r.full.schema, "database_name": r.full.database}
+    columns = [
+        {**place, "name": c.name, "type": str(c.type), "nullable": c.nullable, "ordinal_position": i,
+         "primary_key": c.name in r.primary_key, "organization_id": s.organization.id}
+        for i, c in enumerate(r.columns, 1)
+    ]  # fmt: skip
+    found = (_written(s, _relation(r)), json.dumps(columns))
+    return {(table, str(r.full)): (roles, facts) for table, facts in zip(OF_RELATIONS, found, strict=True)}
 
 
 def _relation(r: RelationRecord) -> Facts:

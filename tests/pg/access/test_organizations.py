@@ -60,6 +60,7 @@ def everything(db: psycopg.Connection) -> str:
         for name in (
             "databases",
             "relations",
+            "relation_columns",
             "stores",
             "roles",
             "user_grants",

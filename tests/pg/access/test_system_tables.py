@@ -79,6 +79,11 @@ def test_a_role_sees_its_own_rows(house: House, ask: Ask, reader: str) -> None:
     assert ask(RELATIONS, user="ray") == []
     ask("GRANT SELECT ON RELATION sys_seen TO ROLE reader", role="sysadmin")
     assert ask(RELATIONS, user="ray") == [("sys_seen",)]
+    columns = "SELECT name, type, nullable, ordinal_position, primary_key FROM deltastream.sys.relation_columns "
+    columns += "WHERE database_name = 'main' AND schema_name = 'public' AND relation_name = '{}' ORDER BY 4"
+    assert ask(columns.format("sys_hidden"), user="ray") == []
+    described = [(name, type_, nullable) for name, type_, nullable, _ in ask("DESCRIBE RELATION COLUMNS sys_seen")]
+    assert [row[:3] for row in ask(columns.format("sys_seen"), user="ray")] == described != []
     assert {"sys_hidden", "sys_seen"} <= {name for (name,) in ask(RELATIONS, role="sysadmin")}
     for table in ("queries", "query_health", "query_lag", "stores", "secrets", "schema_registries", "functions"):
         assert ask(f"SELECT * FROM deltastream.sys.{table}", user="ray") == [], table
