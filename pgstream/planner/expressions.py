@@ -156,10 +156,10 @@ class Compiler:
         return self._connected(node, "OR")
 
     def on_not(self, node: exp.Expr) -> Typed:
-        return Typed(f"(NOT {self._condition(node.this, 'NOT')})", types.BOOLEAN)
+        return Typed(f"(NOT {self.condition(node.this, 'NOT')})", types.BOOLEAN)
 
     def _connected(self, node: exp.Expr, word: str) -> Typed:
-        left, right = self._condition(node.this, word), self._condition(node.expression, word)
+        left, right = self.condition(node.this, word), self.condition(node.expression, word)
         return Typed(f"({left} {word} {right})", types.BOOLEAN)
 
     def on_neg(self, node: exp.Expr) -> Typed:
@@ -283,7 +283,8 @@ class Compiler:
 
     def on_case(self, node: exp.Case) -> Typed:
         subject = f" {self.sql(node.this)}" if node.this is not None else ""
-        branches = [(self.sql(i.this), self.compile(i.args["true"])) for i in node.args["ifs"]]
+        when = self.sql if subject else lambda n: self.condition(n, "CASE/WHEN")
+        branches = [(when(i.this), self.compile(i.args["true"])) for i in node.args["ifs"]]
         text = "".join(f" WHEN {condition} THEN {value.sql}" for condition, value in branches)
         results = [value for _, value in branches]
         default = node.args.get("default")
@@ -305,10 +306,10 @@ class Compiler:
         comparisons.check(operator, (left, one), (right, two))
         return one, two
 
-    def _condition(self, node: exp.Expr, word: str) -> str:
-        """An operand of AND, OR or NOT."""
+    def condition(self, node: exp.Expr, word: str) -> str:
+        """What must be true or false: an operand of AND, OR or NOT, or what a clause asks."""
         typed = self.compile(node)
-        if typed.type is not None and typed.type.name not in ("BOOLEAN", "VARCHAR"):
+        if typed.type is not None and typed.type.name != "BOOLEAN":
             what = f"argument of {word} must be type boolean, not type {str(typed.type).lower()}"
             raise TypeMismatch(what=what, at=at(node))
         return typed.sql

@@ -115,7 +115,7 @@ class Grouped(Compiler):
     def _aggregate(self, node: exp.Expr) -> Typed:
         call, where = node, ""
         if isinstance(node, exp.Filter):
-            call, where = node.this, self.inside.sql(node.expression.this)
+            call, where = node.this, self.inside.condition(node.expression.this, "FILTER")
         assert isinstance(call, exp.Anonymous)
         for below in call.walk():
             if below is not call and is_aggregate(below):

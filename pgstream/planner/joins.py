@@ -123,7 +123,7 @@ def _own(on: On, right: Scope) -> plan.Expr | None:
     """The further conditions of ON over the right side's rows; None where they read the left one's too."""
     try:
         compiler = Compiler(right, "ON")
-        return plan.Expr("on", " AND ".join(compiler.sql(c) for c in on.rest), at(on.rest[0]))
+        return plan.Expr("on", " AND ".join(compiler.condition(c, "JOIN/ON") for c in on.rest), at(on.rest[0]))
     except PgStreamError:
         return None
 
@@ -131,7 +131,7 @@ def _own(on: On, right: Scope) -> plan.Expr | None:
 def _others(on: On, scope: Scope) -> plan.Expr:
     """What ON says beside its equalities."""
     compiler = Compiler(scope, "ON")
-    return plan.Expr("on", " AND ".join(compiler.sql(c) for c in on.rest), at(on.rest[0]))
+    return plan.Expr("on", " AND ".join(compiler.condition(c, "JOIN/ON") for c in on.rest), at(on.rest[0]))
 
 
 def _bounds(how: str, left: Bounds, right: Bounds) -> Bounds:

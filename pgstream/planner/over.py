@@ -104,7 +104,7 @@ class Overs:
         if not isinstance(call, exp.Anonymous) or not is_aggregate(call):
             raise NotYet(what=f"{str(call.this).upper()} OVER", at=at(node))
         self._check_order(node, order)
-        where = compiler.sql(node.this.expression.this) if filtered else ""
+        where = compiler.condition(node.this.expression.this, "FILTER") if filtered else ""
         # Rows of equal times are told apart by the operator: their order of arrival is not asked for.
         plain = type(compiler) is Compiler
         inner = Compiler(replace(compiler.scope, placed=True), compiler.place) if plain else compiler

@@ -168,7 +168,7 @@ class Planner:
         if clause is None:
             return lambda step: step
         asked = self._lookups(compiler, fields, env)
-        condition = plan.Expr("having", compiler.sql(clause.this), at(clause.this))
+        condition = plan.Expr("having", compiler.condition(clause.this, "HAVING"), at(clause.this))
 
         def kept(step: Step) -> Step:
             step = asked.over(step, condition.at)
@@ -182,7 +182,7 @@ class Planner:
     def _filter(self, step: Step, scope: Scope, condition: exp.Expr, wants: set[str], env: Env) -> Step:
         compiler = Compiler(scope, "WHERE")
         asked = self._lookups(compiler, (c.field for c in step.columns), env)
-        sql = compiler.sql(condition)
+        sql = compiler.condition(condition, "WHERE")
         wants |= compiler.wants
         step = asked.over(step, at(condition))
         return replace(step, node=plan.Filter(step.node, plan.Expr("where", sql, at(condition))))
