@@ -42,11 +42,12 @@ SETTINGS: dict[str, str] = {
     "spark.hadoop.fs.file.impl": f"{_KERNEL}.LocalFiles",
     # Our manager syncs what it writes; a second file with a checksum beside each would double the writes.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    # A query's checkpoint says which it began with: older ones go on with Spark's own.
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.pgstream.StateStores",
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
     f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
     f"{_STATE}.rocksdb.maxMemoryUsageMB": "256",
-    # Counting keys means a read before every write.
+    # Counting keys means a read before every write, of which most are answered from memory (``StateStores.scala``).
     f"{_STATE}.rocksdb.trackTotalNumberOfRows": "true",
     # One store for both sides of a join: half as much to write and to look up as in four.
     "spark.sql.streaming.join.stateFormatVersion": "3",

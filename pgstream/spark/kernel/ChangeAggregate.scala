@@ -8,6 +8,7 @@ import org.apache.spark.sql.{DataFrame, Encoder}
 import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -93,7 +94,7 @@ class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttl
         else {
           val known = group.exists()
           val out = change(key, rows)
-          if (!known) getHandle.registerTimer(end / 1000)
+          if (!known) Sure.timer(there = false)(getHandle.registerTimer(end / 1000))
           if (w.isFinal) Iterator.empty else out.map(_.copy(time = end - 1000))
         }
     }

@@ -6,6 +6,7 @@ import java.util.{LinkedHashMap => JLinked}
 import scala.collection.mutable.ArrayBuffer
 
 import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.LongAccumulator
@@ -18,8 +19,11 @@ private final class Net(val row: Array[Byte]) {
   var time = Long.MinValue
 }
 
-/** The rows of a key on one side: those that a batch takes (`gone`), adds (`come`) and leaves (`stay`, where all are read). */
-private final class Side(held: MapState[Array[Byte], Long], nets: JLinked[ByteBuffer, Net], all: Boolean) {
+/**
+ * The rows of a key on one side: those that a batch takes (`gone`), adds (`come`) and leaves (`stay`, where all are read).
+ * `expires`: what is not found may still be there, as far as Spark counts.
+ */
+private final class Side(held: MapState[Array[Byte], Long], nets: JLinked[ByteBuffer, Net], all: Boolean, expires: Boolean) {
   val gone, come, stay = new ArrayBuffer[(Array[Byte], Long)]
 
   private val known = new JLinked[ByteBuffer, Long]
@@ -27,15 +31,17 @@ private final class Side(held: MapState[Array[Byte], Long], nets: JLinked[ByteBu
   nets.forEach { (id, n) =>
     val there = if (all) known.containsKey(id) else held.containsKey(n.row)
     if (n.count > 0) {
-      held.updateValue(n.row, n.time)
+      write(there)(held.updateValue(n.row, n.time))
       if (!there) come += n.row -> n.time else if (all) known.put(id, n.time)
     } else if (n.count < 0 && there) {
-      held.removeKey(n.row)
+      write(there)(held.removeKey(n.row))
       gone += n.row -> n.time
       known.remove(id)
     }
   }
   known.forEach((id, t) => stay += id.array -> t)
+
+  private def write(there: Boolean)(one: => Unit): Unit = if (expires) one else Sure.write(there)(one)
 
   def before: Iterator[(Array[Byte], Long)] = gone.iterator ++ stay
   def after: Iterator[(Array[Byte], Long)] = stay.iterator ++ come
@@ -65,7 +71,7 @@ class ChangelogJoin(pads: Seq[Boolean], width: Int, ttlMs: Long) extends Changes
     val blank = Changes.row(key, width).anyNull
     def read(side: Int, other: Int): Side = {
       val needed = !nets(other).isEmpty || (pads(other) && !nets(side).isEmpty)
-      new Side(held(side), nets(side), needed && !blank)
+      new Side(held(side), nets(side), needed && !blank, ttlMs > 0)
     }
     difference(read(0, 1), read(1, 0), blank, latest)
   }

@@ -9,6 +9,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.sql.DataFrame
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection
+import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -142,8 +143,8 @@ class Over(schema: StructType, calls: Seq[Call], frame: Frame, ahead: Int, ttl: 
       else if (ttl > 0 && (p.frame.nonEmpty || p.sums.nonEmpty)) Math.floorDiv(p.last + ttl, 1000L) + 1
       else -1L
     if (next != p.timer) {
-      if (p.timer >= 0) getHandle.deleteTimer(p.timer)
-      if (next >= 0) getHandle.registerTimer(next)
+      if (p.timer >= 0) Sure.timer(there = true)(getHandle.deleteTimer(p.timer))
+      if (next >= 0) Sure.timer(there = false)(getHandle.registerTimer(next))
     }
     if (p.waiting.isEmpty && p.frame.isEmpty && p.sums.isEmpty) state.clear()
     else {

@@ -4,6 +4,7 @@ import scala.collection.mutable.ArrayBuffer
 
 import org.apache.spark.sql.{DataFrame, Encoder}
 import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
+import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 
 import Json.Node
@@ -49,14 +50,14 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
       if (c.side == 1) changes += Version(c.time, c.row, c.place, c.offset, c.delete)
       else fresh += Waiting(c.time, c.row)
     }
-    settle(watermark, fresh, changes)
+    settle(watermark, fresh, changes, None)
   }
 
   override def handleExpiredTimer(key: Array[Byte], timers: TimerValues, expired: ExpiredTimerInfo): Iterator[Change] =
-    settle(timers.getCurrentWatermarkInMs() * 1000, Nil, Nil)
+    settle(timers.getCurrentWatermarkInMs() * 1000, Nil, Nil, Some(expired.getExpiryTimeInMs()))
 
-  /** Release what the watermark has reached, in event-time order; keep the rest. */
-  private def settle(watermark: Long, fresh: Iterable[Waiting], changes: Iterable[Version]): Iterator[Change] = {
+  /** Release what the watermark has reached, in event-time order; keep the rest. `fired`: the timer that has woken us. */
+  private def settle(watermark: Long, fresh: Iterable[Waiting], changes: Iterable[Version], fired: Option[Long]): Iterator[Change] = {
     val held = waiting.get().toArray
     val known = (versions.get() ++ changes).toArray.sortWith(_.before(_))
     val (ready, more) = (held ++ fresh).partition(_.time <= watermark)
@@ -65,7 +66,9 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
       case (w, None) if left => Change(null, w.row, 0, w.time, -1, -1L, delete = false)
     }
     val valid = prune(known, watermark, changes.nonEmpty)
-    if (ready.nonEmpty || fresh.nonEmpty || ttl > 0) keep(more, valid, watermark)
+    if (ready.nonEmpty || fresh.nonEmpty) keep(held, more)
+    if (ttl > 0) wake(more, valid, watermark)
+    else wake(alarm(held).filterNot(fired.contains), alarm(more))
     out.iterator
   }
 
@@ -74,19 +77,25 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
 
   private def over(v: Version, time: Long): Boolean = ttl > 0 && time - v.time > ttl
 
-  /**
-   * One timer a key, for the earliest row that waits, or to forget the last version; those that the watermark has passed
-   * Spark removes by itself.
-   */
-  private def keep(rows: Array[Waiting], valid: Array[Version], watermark: Long): Unit = {
-    if (rows.isEmpty) waiting.clear() else waiting.put(rows)
-    val next =
-      if (rows.nonEmpty) Math.floorDiv(rows.map(_.time).min + 999, 1000L)
-      else if (ttl > 0 && valid.nonEmpty) Math.floorDiv(valid.last.time + ttl, 1000L) + 1
-      else Long.MaxValue
+  private def keep(held: Array[Waiting], rows: Array[Waiting]): Unit =
+    if (rows.nonEmpty) waiting.put(rows) else if (held.nonEmpty) waiting.clear()
+
+  /** One timer a key, for the earliest row that waits; the one that has fired Spark removes by itself. */
+  private def alarm(rows: Array[Waiting]): Option[Long] =
+    if (rows.isEmpty) None else Some(Math.floorDiv(rows.map(_.time).min + 999, 1000L))
+
+  private def wake(set: Option[Long], next: Option[Long]): Unit =
+    if (set != next) {
+      set.foreach(t => Sure.timer(there = true)(getHandle.deleteTimer(t)))
+      next.foreach(t => Sure.timer(there = false)(getHandle.registerTimer(t)))
+    }
+
+  /** With a time to live there is a timer to forget the last version, too. Those that the watermark has passed Spark removes by itself. */
+  private def wake(rows: Array[Waiting], valid: Array[Version], watermark: Long): Unit = {
+    val next = alarm(rows).orElse(valid.lastOption.map(v => Math.floorDiv(v.time + ttl, 1000L) + 1))
     val set = getHandle.listTimers().toArray
-    set.filter(t => t != next && t * 1000 > watermark).foreach(getHandle.deleteTimer)
-    if (next != Long.MaxValue && !set.contains(next)) getHandle.registerTimer(next)
+    set.filter(t => !next.contains(t) && t * 1000 > watermark).foreach(getHandle.deleteTimer)
+    next.filterNot(set.contains).foreach(getHandle.registerTimer)
   }
 
   private def prune(known: Array[Version], watermark: Long, changed: Boolean): Array[Version] = {

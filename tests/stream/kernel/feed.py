@@ -71,7 +71,7 @@ class Feed:
     """Relations whose batches Spark reads side by side."""
 
     def __init__(self, spark: SparkSession, folder: Path, relations: Sequence[Relation]) -> None:
-        self.spark, self.folder, self.late = spark, folder, 0
+        self.spark, self.folder, self.late, self.state_rows = spark, folder, 0, 0
         self.relations = {r.name: r for r in relations}
         for r in relations:
             self._write(r)
@@ -96,8 +96,12 @@ class Feed:
         changelog = ["__delete"] if source.kind == "changelog" else []
         return rows.selectExpr(*[f"`{c}`" for c in columns], *changelog, "timestamp_seconds(__time) AS __time")
 
-    def run(self, sql: str, want: str = "view", ttl_ms: int | None = None) -> tuple[list[Row], list[Row]]:
-        """Plan and run a select: the rows that a view would hold at the end, and every row that was ever added."""
+    def run(
+        self, sql: str, want: str = "view", ttl_ms: int | None = None, checkpoint: Path | None = None
+    ) -> tuple[list[Row], list[Row]]:
+        """Plan and run a select: the rows that a view would hold at the end, and every row that was ever added; on from
+        a checkpoint, if it is given one that is there.
+        """
         catalogue = snapshot(list(self.relations.values()))
         planned = plan_select(Cursor(sql).select(), catalogue, "main", "public", want, expires=ttl_ms is not None)
         # As the worker does it: with a time to live there would always be one more empty batch.
@@ -105,7 +109,7 @@ class Feed:
         compiler = Compiler(self.spark, self.read)
         compiled = compiler.compile(Plan(planned.root, ResultSink(), state_ttl_ms=ttl_ms))
         folded = Folded(planned.mode, [planned.columns.index(k) for k in planned.key])
-        checkpoint = self.folder / f"checkpoint{len(list(self.folder.iterdir()))}"
+        checkpoint = checkpoint or self.folder / f"checkpoint{len(list(self.folder.iterdir()))}"
 
         def batch(df: DataFrame, _: int) -> None:
             compiler.operators.kernel.Passed.tell(self.spark.streams.active[0]._jsq)
@@ -116,6 +120,7 @@ class Feed:
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         assert query.awaitTermination(300)
         self.late = int(compiler.late.value())
+        self.state_rows = sum(o["numRowsTotal"] for o in (query.lastProgress or {})["stateOperators"])
         return folded.rows(), folded.added
 
 
