@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, SortOrder, UnsafeProjection}
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
 
@@ -54,7 +55,7 @@ class Rank(functions: Seq[String], limit: Int, order: Seq[SortOrder], width: Int
       case Some(w) =>
         val end = w.end(key)
         if (!w.closed(end, timers)) {
-          if (!top.exists()) getHandle.registerTimer(end / 1000)
+          if (!top.exists()) Sure.timer(there = false)(getHandle.registerTimer(end / 1000))
           added(rows)
         }
         Iterator.empty
@@ -104,15 +105,22 @@ class Rank(functions: Seq[String], limit: Int, order: Seq[SortOrder], width: Int
 
   private def added(rows: Iterator[Change]): Iterator[Change] = {
     val (kept, _) = read()
-    val before = if (windowed.isEmpty) numbered(kept) else null
+    var before: ArrayBuffer[(Seq[Long], Kept)] = null
     rows.foreach { c =>
       // Most rows of a full partition are behind its last: not kept at all.
       val r = new Kept(c)
-      if (kept.length < limit || function != "row_number" || ordering.lt(r, kept.last)) insert(kept, r)
+      if (kept.length < limit || function != "row_number" || ordering.lt(r, kept.last)) {
+        if (before == null) before = numbered(kept)
+        insert(kept, r)
+      }
     }
-    val after = numbered(kept)
-    write(after.map(_._2), whole = true)
-    if (windowed.isEmpty) difference(before, after) else Iterator.empty
+    if (before == null && ttlMs == 0) Iterator.empty
+    else {
+      // What is written lives on, even as it was.
+      val after = numbered(kept)
+      write(after.map(_._2), whole = true)
+      if (windowed.isEmpty && before != null) difference(before, after) else Iterator.empty
+    }
   }
 
   private def insert(rows: ArrayBuffer[Kept], r: Kept): Unit = {
