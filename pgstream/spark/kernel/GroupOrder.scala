@@ -1,9 +1,10 @@
 package org.apache.spark.sql.pgstream
 
 import org.apache.spark.sql.SparkSessionExtensions
-import org.apache.spark.sql.catalyst.expressions.{Ascending, SortOrder, XxHash64}
+import org.apache.spark.sql.catalyst.expressions.{Ascending, Expression, SortOrder, XxHash64}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SortExec, SparkPlan}
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.types.BinaryType
 
@@ -22,6 +23,12 @@ object GroupOrder extends Rule[SparkPlan] {
           s.copy(sortOrder = SortOrder(new XxHash64(t.groupingAttributes), Ascending) +: s.sortOrder)
         case other => other
       })
+    case j: StreamingSymmetricHashJoinExec =>
+      def sorted(keys: Seq[Expression], rows: SparkPlan): SparkPlan = rows match {
+        case s: SortExec => s
+        case _ => SortExec(Seq(SortOrder(new XxHash64(keys), Ascending)), global = false, rows)
+      }
+      j.withNewChildren(Seq(sorted(j.leftKeys, j.left), sorted(j.rightKeys, j.right)))
   }
 }
 
