@@ -21,6 +21,8 @@ Start reading at ``Plan``.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 VERSION = 10
@@ -685,3 +687,11 @@ def view_sources(node: Node) -> list[ViewSource]:
 def readings(node: Node) -> list[Source | ViewSource]:
     """Every source of a plan, left to right."""
     return [n for n in walk(node) if isinstance(n, (Source, ViewSource))]
+
+
+def ends_apart_ms(node: Node) -> int:
+    """All ends of the windows that a plan groups by are so many milliseconds apart, or a multiple of it, from 1970 on;
+    0 without such windows. Sessions are left out: they end anywhere, and have an operator of their own.
+    """
+    grouped = [n.window for n in walk(node) if isinstance(n, Aggregate) and n.window is not None]
+    return math.gcd(*(ms for w in grouped if w.kind != "session" for ms in (w.size_ms, w.advance_ms)))

@@ -28,6 +28,7 @@ from pgstream.planner.plan import (
     TableSink,
     ViewSink,
     ViewSource,
+    ends_apart_ms,
     load,
     outputs,
     readings,
@@ -86,6 +87,7 @@ class RunningQuery:
         with fresh(self.spark) as session:
             for name, value in self.start.settings.items():
                 session.conf.set(name, value)
+            session.conf.set("spark.pgstream.windows.every", str(ends_apart_ms(self.plan.root)))
             if self.plan.state_ttl_ms is not None and not any(s.watermark for s in readings(self.plan.root)):
                 # Spark would run empty batches all the time, only to look for state that is too old.
                 session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")

@@ -34,6 +34,8 @@ object GroupOrder extends Rule[SparkPlan] {
 
 /** What `spark.sql.extensions` names. */
 class Extensions extends (SparkSessionExtensions => Unit) {
-  override def apply(e: SparkSessionExtensions): Unit =
-    e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = GroupOrder })
+  override def apply(e: SparkSessionExtensions): Unit = {
+    for (rule <- Seq(GroupOrder, WindowSave)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
+    e.injectPlannerStrategy(_ => BatchRowsStrategy)
+  }
 }

@@ -110,8 +110,8 @@ object Kernel {
         val d = df.asInstanceOf[ClassicDataset[_]]
         d.sparkSession.sparkContext.setLocalProperty("spark.scheduler.pool", s"lane ${run.lane}")
         // As `writeStream` does it, but for the clock.
-        def begin(table: Table, mode: String, trigger: Trigger, clock: Clock): StreamingQuery = d.sparkSession.streams.startQuery(
-          Some(s"$query:${c.str("attempt")}"), Some(c.str("checkpoint")), d, Map("checkpointLocation" -> c.str("checkpoint")), table,
+        def begin(rows: ClassicDataset[_], table: Table, mode: String, trigger: Trigger, clock: Clock): StreamingQuery = d.sparkSession.streams.startQuery(
+          Some(s"$query:${c.str("attempt")}"), Some(c.str("checkpoint")), rows, Map("checkpointLocation" -> c.str("checkpoint")), table,
           InternalOutputModes(mode), trigger = trigger, triggerClock = clock
         )
         run.stream = made match {
@@ -119,10 +119,11 @@ object Kernel {
             r.take(r.partitions())
             // Spark would take Sinks of its own only; what the plan may hold is the planner's to say (`planner/real_time.py`).
             d.sparkSession.conf.set("spark.sql.streaming.realTimeMode.allowlistCheck", "false")
-            begin(new RealTimeTopic(query), "update", RealTimeTrigger(c.get("batch_ms").asLong), new SystemClock)
+            begin(d, new RealTimeTopic(query), "update", RealTimeTrigger(c.get("batch_ms").asLong), new SystemClock)
           case _ =>
             val every = c.get("trigger_ms").asLong
-            begin(made, c.str("output_mode"), Trigger.ProcessingTime(every), new ArrivalClock(run, d.queryExecution.analyzed, every))
+            val rows = ClassicDataset.ofRows(d.sparkSession, BatchRows(d.queryExecution.analyzed))
+            begin(rows, made, c.str("output_mode"), Trigger.ProcessingTime(every), new ArrivalClock(run, d.queryExecution.analyzed, every))
         }
       }
     catch {

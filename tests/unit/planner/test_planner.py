@@ -26,7 +26,19 @@ from pgstream.names import FullName
 from pgstream.planner.answers import Answers, Described, Named
 from pgstream.planner.explain import explain
 from pgstream.planner.held import held, lateness
-from pgstream.planner.plan import VERSION, Column, Outputs, Plan, ResultSink, Sinks, ViewSink, load, outputs, walk
+from pgstream.planner.plan import (
+    VERSION,
+    Column,
+    Outputs,
+    Plan,
+    ResultSink,
+    Sinks,
+    ViewSink,
+    ends_apart_ms,
+    load,
+    outputs,
+    walk,
+)
 from pgstream.planner.relations import Virtual
 from pgstream.planner.select import Planned, plan_select
 from pgstream.sql.cursor import Cursor
@@ -232,6 +244,24 @@ def test_a_virtual_relation_stands_for_its_query() -> None:
     assert [str(r.full) for r in planned.met] == ["virtual.public.p1"]
     kinds = [type(n).__name__ for n in walk(planned.root)]
     assert kinds == ["Source", "Filter", "Project", "ChangeAggregate", "Project"], "Spark's own would need update mode"
+
+
+@pytest.mark.parametrize(("window", "apart"), [
+    ("TUMBLE(pageviews, SIZE 10 SECONDS)", 10_000),
+    ("HOP(pageviews, SIZE 10 SECONDS, ADVANCE BY 5 SECONDS)", 5_000),
+    ("CUMULATE(pageviews, SIZE 1 HOUR, ADVANCE BY 20 MINUTES)", 1_200_000),
+])  # fmt: skip
+def test_how_far_apart_windows_end(window: str, apart: int) -> None:
+    root = _plan(f"SELECT window_start, count(*) AS n FROM {window} GROUP BY window_start, window_end", "view").root
+    assert ends_apart_ms(root) == apart
+    assert ends_apart_ms(Outputs([root, _plan("SELECT userid FROM pageviews", "stream").root])) == apart
+
+
+def test_sessions_end_anywhere() -> None:
+    of = "SESSION(pageviews, GAP 1 MINUTE) GROUP BY window_start, window_end, userid"
+    by_session = f"SELECT window_start, window_end, userid, count(*) AS n FROM {of}"
+    assert ends_apart_ms(_plan(by_session, "changelog").root) == 0
+    assert ends_apart_ms(_plan("SELECT userid FROM pageviews", "stream").root) == 0
 
 
 def test_outputs_of_a_plan_and_their_sinks() -> None:
