@@ -45,6 +45,8 @@ SETTINGS: dict[str, str] = {
     # A query's checkpoint says which it began with: older ones go on with Spark's own.
     f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.pgstream.StateStores",
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    # A snapshot is made in the batch, and holds it up; the newest is stored once a minute, whatever is set here.
+    f"{_STATE}.minDeltasForSnapshot": "50",
     f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
     f"{_STATE}.rocksdb.maxMemoryUsageMB": "256",
     # Counting keys means a read before every write, of which most are answered from memory (``StateStores.scala``).
