@@ -35,7 +35,7 @@ object GroupOrder extends Rule[SparkPlan] {
 /** What `spark.sql.extensions` names. */
 class Extensions extends (SparkSessionExtensions => Unit) {
   override def apply(e: SparkSessionExtensions): Unit = {
-    for (rule <- Seq(GroupOrder, WindowSave)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
+    for (rule <- Seq(GroupOrder, WindowSave, Together)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
     e.injectPlannerStrategy(_ => BatchRowsStrategy)
   }
 }

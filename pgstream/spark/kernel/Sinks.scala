@@ -56,7 +56,7 @@ abstract class BatchSink extends Sink {
     if (!seen && checkpoint.nonEmpty) { SharedFolder.check(execution.sparkSession.sparkContext, checkpoint); seen = true }
     Passed.tell(execution)
     try write(batch, execution.toRdd, data.schema)
-    finally ReadOnce.release(execution)
+    finally { ReadOnce.release(execution); Together.release(execution.executedPlan) }
     watermarks.batch(execution.executedPlan)
     failAfter.foreach(throw _)
   }

@@ -86,3 +86,34 @@ def test_a_batch_is_planned_once(spark: SparkSession, kafka: Kafka, start: Start
     batch = run.stream().streamingQuery().lastExecution()
     assert df.isStreaming and not batch.logical().isStreaming()
     assert "BatchRows" in batch.logical().toString() and "BatchRows" not in batch.executedPlan().toString()
+
+
+def test_groups_of_a_small_batch_change_hands_in_memory(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
+    """Of a large one, or of one partition, they do not; what is counted is the same, each record once."""
+    kernel: Any = spark._jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
+    kafka.topic("kernel_together", 3)
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    plans: list[str] = []
+
+    def count(wanted: int) -> dict[str, int]:
+        groups = topic(session, kafka, "kernel_together").groupBy("v").count()
+        told: dict[str, int] = {}
+        keep = lambda df, _: told.update({r["v"]: r["count"] for r in df.collect()})  # noqa: E731
+        writer = groups.writeStream.outputMode("update").foreachBatch(keep).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.awaitTermination()
+        plans.append(query._jsq.streamingQuery().lastExecution().executedPlan().toString())
+        assert query.lastProgress is not None and query.lastProgress["numInputRows"] == wanted
+        return told
+
+    for p in range(3):
+        kafka.produce("kernel_together", [(None, f"v{i % 7}") for i in range(100 + p)], partition=p)
+    first = count(303)
+    kafka.produce("kernel_together", [(None, f"v{i % 7}") for i in range(5001)], partition=0)
+    second = count(5001)
+    kafka.produce("kernel_together", [(None, "v1")], partition=2)
+    third = count(1)
+    assert sum(first.values()) == 303 and sum(second.values()) == 5304 and third == {"v1": second["v1"] + 1}
+    assert [("Together" in p, "Exchange" in p) for p in plans] == [(True, False), (False, True), (True, False)]
+    assert kernel.Together.held() == 0
