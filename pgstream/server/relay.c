@@ -282,19 +282,26 @@ static int wait_for(int epoll, struct epoll_event *events, int patient) {
   return patient ? 0 : epoll_wait(epoll, events, EVENTS, 0);
 }
 
-/* Relay what there is, until there is no more or Python is wanted. `patient`: the answer to what was relayed, or the
- * client's next message, is waited for a moment, since a turn of the event loop costs more than to relay it. */
+/* Relay what there is, until there is no more or Python is wanted. `patient`: while one session alone is busy, the answer
+ * to what was relayed, or its client's next message, is waited for a moment, since a turn of the event loop costs more than to
+ * relay it. With several, more gather during that turn. */
 int64_t relay_run(int epoll, int patient) {
+  static const struct pair *before; /* the one session of the last run */
+  const struct pair *only = NULL;
   struct epoll_event events[EVENTS];
-  int64_t end = patient ? now() + TURN_NS : 0;
-  for (int found = wait_for(epoll, events, 0); found > 0;
-       found = wait_for(epoll, events, patient && now() < end)) {
-    for (int i = 0; i < found; i++) {
+  int64_t end = patient ? now() + TURN_NS : 0, taken = NOTHING;
+  int found = wait_for(epoll, events, 0), several = 0;
+  do {
+    for (int i = 0; i < found && (taken & 255) <= RELAYED; i++) {
       uintptr_t at = (uintptr_t)events[i].data.ptr;
-      int64_t taken = take((struct pair *)(at & ~(uintptr_t)1), (int)(at & 1));
-      if ((taken & 255) > RELAYED) return taken;
+      struct pair *pair = (struct pair *)(at & ~(uintptr_t)1);
+      if (only == NULL) only = pair;
+      several |= pair != only;
+      taken = take(pair, (int)(at & 1));
     }
-    if (!patient || now() >= end) break;
-  }
-  return NOTHING;
+    if ((taken & 255) > RELAYED || !patient || several || only != before || now() >= end) break;
+    found = wait_for(epoll, events, 1);
+  } while (found > 0);
+  before = several ? NULL : only;
+  return (taken & 255) > RELAYED ? taken : NOTHING;
 }
