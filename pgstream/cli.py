@@ -110,6 +110,10 @@ def _jars(config: Config, args: argparse.Namespace) -> int:
             continue
         paths = jars.fetch_part(part, config, lambda line: print(line, file=sys.stderr))
         print(f"{part}: {len(paths)} jars in {paths[0].parent}")
+    if not args.list:
+        from pgstream.server import native
+
+        native.load(config)  # compiled where there is a compiler, which an image need not keep
     return _rehearse(config, args.broker) if args.warm else 0
 
 
