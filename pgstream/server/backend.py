@@ -78,6 +78,7 @@ class Backend(asyncio.Protocol):
         self.write: Callable[[bytes | bytearray | memoryview], None] = discard
         """The transport's own: a method between costs each relayed chunk a call."""
         self.pair: Pair | None = None  # while it is relayed by compiled code
+        self.clogged = False  # PostgreSQL does not take what was written to it
         self._transport: asyncio.Transport | None = None
         self._head = b""  # a part of a header, already relayed
         self._skip = 0  # rest of a message whose header has been seen
@@ -264,10 +265,12 @@ class Backend(asyncio.Protocol):
                 self.data_received(data)
 
     def pause_writing(self) -> None:
+        self.clogged = True
         if self.client is not None:
             self.client.pause_reading()
 
     def resume_writing(self) -> None:
+        self.clogged = False
         if self.client is not None:
             self.client.resume_reading()
 

@@ -211,6 +211,9 @@ class ClientSession(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """Read the client, unless PostgreSQL or a statement of ours does not take what it has sent already."""
+        if self._full or (self._attached and self.backend.clogged):
+            return
         if self.pair is not None:
             self.pair.resume(CLIENT)
         elif self._transport is not None and not self._transport.is_closing():

@@ -47,12 +47,15 @@ def _pad(text: str) -> bytes:
     return query(f"/* {'y' * 60_000} */ {text}")
 
 
+@pytest.mark.parametrize("first", [b"", query("COUNT TO 1")])  # what comes while we answer, or start, waits with us
 @pytest.mark.parametrize("reset", [True, False])
-def test_gone_while_postgres_waits_for_a_reader(door: Door, quick: None, alone: None, reset: bool) -> None:
+def test_gone_while_postgres_waits_for_a_reader(
+    door: Door, quick: None, alone: None, reset: bool, first: bytes
+) -> None:
     """PostgreSQL sends and does not read, we have more to send it and nobody to read for: neither waits for ever."""
     with Wire(door.port, door.USER, door.PASSWORD) as wire:
         wire.socket.setblocking(False)
-        data, stuck = memoryview(_pad("SELECT repeat('x', 300000)") * SENT), 0
+        data, stuck = memoryview(first + _pad("SELECT repeat('x', 300000)") * SENT), 0
         while data and stuck < 20:  # nobody takes any more
             try:
                 data, stuck = data[wire.socket.send(data) :], 0
