@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
+
+import structlog
 
 from pgstream.server.native import (
     BACKEND,
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from pgstream.server.listener import Listener
     from pgstream.server.session import ClientSession
 
+log = structlog.get_logger(__name__)
+
 MOST = 64
 """Chunks that Python looks at before others of the loop have their turn."""
 
@@ -50,7 +55,7 @@ class Relay:
         if self.epoll < 0:
             raise OSError("could not open an epoll descriptor")
         self._pairs: dict[int, Pair] = {}
-        self._listeners: set[Listener] = set()
+        self._listeners: Counter[Listener] = Counter()  # of the pairs
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.epoll, self._run)
 
@@ -61,13 +66,21 @@ class Relay:
                 return
             if transport.get_extra_info("socket") is None:
                 return
-        self._listeners.add(client.listener)
-        pair = Pair(self, client, ours, backend, its)
-        self._pairs[pair.handle] = pair
-        client.pair = backend.pair = pair
+        try:
+            fds = _twice(ours, its)
+        except OSError as e:  # no descriptor is left: Python relays
+            log.info("relaying without compiled code", why=str(e))
+            return
+        pair = Pair(self, client, backend, (ours, its), fds)
+        self._pairs[pair.handle] = client.pair = backend.pair = pair
+        self._listeners[pair.listener] += 1
+        pair.begin()
 
     def leave(self, pair: Pair) -> None:
-        self._pairs.pop(pair.handle, None)
+        del self._pairs[pair.handle]
+        self._listeners[pair.listener] -= 1
+        if not self._listeners[pair.listener]:
+            del self._listeners[pair.listener]
 
     def close(self) -> None:
         """All sessions have ended."""
@@ -90,21 +103,39 @@ class Relay:
             self._pairs[native.pair.value].came(kind, result >> 8, native.side.value)  # type: ignore[index]
 
 
+def _twice(ours: asyncio.Transport, its: asyncio.Transport) -> tuple[int, int]:
+    """Second descriptors of two sockets. Errors: OSError, and none is left open."""
+    one = os.dup(ours.get_extra_info("socket").fileno())
+    try:
+        return one, os.dup(its.get_extra_info("socket").fileno())
+    except OSError:
+        os.close(one)
+        raise
+
+
 class Pair:
     """A session's two sockets. ``handle``: the address of its state."""
 
-    __slots__ = ("_backend", "_client", "_fds", "_relay", "_state", "_transports", "_watched", "handle")
+    __slots__ = ("_backend", "_client", "_fds", "_relay", "_state", "_transports", "_watched", "handle", "listener")
 
     def __init__(
-        self, relay: Relay, client: ClientSession, ours: asyncio.Transport, backend: Backend, its: asyncio.Transport
+        self,
+        relay: Relay,
+        client: ClientSession,
+        backend: Backend,
+        transports: tuple[asyncio.Transport, asyncio.Transport],
+        fds: tuple[int, int],
     ) -> None:
-        self._relay, self._client, self._backend, self._transports = relay, client, backend, (ours, its)
-        self._fds = [os.dup(t.get_extra_info("socket").fileno()) for t in self._transports]
-        self.handle: int = relay.native.new_pair(*self._fds)
+        self._relay, self._client, self._backend, self._transports = relay, client, backend, transports
+        self._fds, self.listener = fds, client.listener
+        self.handle: int = relay.native.new_pair(*fds)
         self._state = State.from_address(self.handle)
         self._watched = [False, False]
+
+    def begin(self) -> None:
+        """Read what the transports read until now."""
         for side, transport in enumerate(self._transports):
-            if transport.is_reading():
+            if self.handle and transport.is_reading():
                 transport.pause_reading()
                 self.resume(side)
 
@@ -118,7 +149,9 @@ class Pair:
 
     def resume(self, side: int) -> None:
         if not self._watched[side] and self.handle:
-            self._watched[side] = bool(self._relay.native.watch(self._relay.epoll, self.handle, side))
+            self._watched[side] = True
+            if not self._relay.native.watch(self._relay.epoll, self.handle, side):
+                self.close()  # the system watches no more sockets: the transports do
 
     def close(self) -> None:
         """Reading goes back to the transports, for good."""
@@ -179,6 +212,12 @@ class Pair:
 
     def came(self, kind: int, n: int, side: int) -> None:
         """A chunk that compiled code did not relay, or not all of it."""
+        try:
+            self._came(kind, n, side)
+        except Exception as e:  # the session's edge, as a transport would do
+            self._client.end(as_error(e))
+
+    def _came(self, kind: int, n: int, side: int) -> None:
         native = self._relay.native
         while kind == TEXT and self._client.inbound.is_settled(native.chunk(n), native.at.value):
             result = native.again(n)
@@ -194,14 +233,5 @@ class Pair:
             (self._backend if side == CLIENT else self._client).write(native.chunk(n))
         elif kind in (UNKNOWN, TEXT):
             self.take_back()
-            self._look(native.chunk(n), side)
-
-    def _look(self, data: bytes, side: int) -> None:
-        if side == CLIENT:
-            self._client.data_received(data)
-        else:
-            try:
-                self._backend.data_received(data)
-            except Exception as e:  # the session's edge, as a transport would do
-                self._client.end(as_error(e))
-        self.lend()
+            (self._client if side == CLIENT else self._backend).data_received(native.chunk(n))
+            self.lend()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import gc
 import os
@@ -348,3 +349,38 @@ def test_descriptors_for_all_sessions(monkeypatch: pytest.MonkeyPatch, allowed: 
     """Sessions come before compiled code, which takes as many descriptors again."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
     assert memory.has_room_for_pairs(1000) is fits
+
+
+@on_uvloop
+async def test_no_descriptor_or_watch_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the transports read, as without compiled code."""
+    async with opened(LIBRARY) as both:
+        relay, ends = both.relay, (both.client, both.transports[0], both.backend, both.transports[1])
+        assert relay is not None
+        both.client.pair.close()
+        before = len(os.listdir("/proc/self/fd"))
+        one = iter([os.dup(0)])
+        with monkeypatch.context() as m:
+            m.setattr(os, "dup", lambda _: next(one, None) or _full())
+            relay.join(*ends)  # type: ignore[arg-type]
+        assert both.client.pair is None
+        with monkeypatch.context() as m:
+            m.setattr(relay.native, "watch", lambda *_: 0)
+            relay.join(*ends)  # type: ignore[arg-type]
+        assert both.client.pair is None and not relay._pairs and not relay._listeners
+        assert both.transports[1].is_reading() and len(os.listdir("/proc/self/fd")) == before
+        both.far[1].sendall(READY)
+        received = await asyncio.wait_for(asyncio.to_thread(both.far[0].recv, 100), 10)
+        assert received == READY
+
+
+def _full() -> int:
+    raise OSError(errno.EMFILE, "too many open files")
+
+
+@on_uvloop
+async def test_a_fault_ends_its_session_only() -> None:
+    async with opened(LIBRARY) as both:
+        both.client.inbound.is_settled = lambda data, pos: 1 / 0  # type: ignore[method-assign]
+        both.send(0, query(b"SELECT 'a'"))
+        assert both.client.ended
