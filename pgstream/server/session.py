@@ -61,6 +61,9 @@ STARTUP_INBOX = 1 << 16
 LAST_WORDS_S = 30
 """How long a client that is being ended has to read what was written to it. One that never reads would keep its place,
 and its connection to PostgreSQL, for ever."""
+GOODBYE_S = 5
+"""How long a statement of ours goes on for a client that has said goodbye behind it and half-closed: it may read the
+answer, or be gone for good."""
 
 
 class ClientSession(asyncio.Protocol):
@@ -145,7 +148,17 @@ class ClientSession(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Whether to stay: some clients half-close behind their goodbye, and still read their answers (not in TLS)."""
-        return self.inbound.left and self.binding is None
+        if self.inbound.left or self.binding is not None:
+            return self.binding is None
+        ahead = self._framer.held if self._framer is not None else self.inbound.waiting
+        if self._task is None or not ahead.endswith(frontend.TERMINATE):
+            return False
+        asyncio.get_running_loop().call_later(GOODBYE_S, self._overstayed)
+        return True
+
+    def _overstayed(self) -> None:
+        if not self._closed and (self._task is None or self.runner.is_running) and not self.inbound.left:
+            self.end()
 
     def _pump_copy(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,11 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from pgstream.server import session
 from pgstream.server.admission import Admissions
 from pgstream.server.listener import Listener
 from tests.pg.door.double import Door
+from tests.pg.door.raw import TERMINATE, Wire, query
 
 
 def until(probe: Callable[[], object], seconds: float = 10) -> None:
@@ -133,6 +136,27 @@ def test_a_lazy_session_begins_with_any_message(guest: Guest) -> None:
     with guest.connect(autocommit=True) as conn:
         long = "x" * 3_000_000
         assert conn.execute(f"SELECT length('{long}')").fetchone() == (len(long),)
+
+
+@pytest.mark.parametrize("asked", ["SELECT 1", "LIST DOORS", "SELECT 1; LIST DOORS"])
+def test_a_lazy_session_that_half_closes_behind_its_goodbye_gets_its_answers(guest: Guest, asked: str) -> None:
+    guest.listen(lazy_backends=True)
+    guest.connect().close()
+    with Wire(guest.port, guest.name, "x") as wire:
+        wire.send(query(asked) + TERMINATE)
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert wire.rest().count(b"Z\0\0\0\5") == 1
+    until(lambda: not guest.listener.sessions)
+
+
+def test_who_half_closes_behind_an_endless_statement_is_not_kept(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "GOODBYE_S", 0.2)
+    guest.listen()
+    with Wire(guest.port, guest.name, "x") as wire:
+        wire.send(query("COUNT FOREVER") + TERMINATE)
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert wire.rest()
+    until(lambda: not guest.listener.sessions)
 
 
 def test_a_lazy_session_is_cancelled(guest: Guest) -> None:
