@@ -34,7 +34,7 @@ help:
 	@echo "make bless    rewrite the expectations of the data-driven tests; read the diff"
 	@echo "make docs     rewrite the pages that come from tables in the code"
 	@echo "make bench    the benchmarks, one after another"
-	@echo "make bench-peers  four jobs beside Flink SQL and Pathway, which are fetched"
+	@echo "make bench-peers  four jobs and freshness beside Flink SQL and Pathway, which are fetched"
 	@echo "make clean    remove .venv and caches; data in .pgstream stays"
 
 $(READY): pyproject.toml constraints.txt
@@ -128,6 +128,7 @@ bench: jars
 
 bench-peers: jars
 	$(BIN)/python -m benchmarks.jobs --peers
+	$(BIN)/python -m benchmarks.freshness --peers
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

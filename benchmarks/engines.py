@@ -34,14 +34,14 @@ TABLES = {
 EVENTS = "n BIGINT, ts BIGINT, k1 BIGINT, k2 BIGINT, v BIGINT"
 OURS = {
     "J1": """CREATE STREAM {out} WITH ('store' = bench, 'topic' = '{out}') AS
-SELECT n, k2, v * 2 AS w FROM ev WITH ('starting.position' = 'earliest') WHERE v % 2 = 0""",
+SELECT n, k2, v * 2 AS w FROM ev WITH ('starting.position' = '{position}') WHERE v % 2 = 0""",
     "J2": """CREATE MATERIALIZED VIEW {out} AS SELECT k1 AS k, window_start AS w, count(*) AS c, sum(v) AS s
-FROM TUMBLE(ev, SIZE 10 SECONDS) WITH ('starting.position' = 'earliest') GROUP BY window_start, window_end, k1""",
+FROM TUMBLE(ev, SIZE 10 SECONDS) WITH ('starting.position' = '{position}') GROUP BY window_start, window_end, k1""",
     "J3": """CREATE MATERIALIZED VIEW {out} AS SELECT k2 AS k, count(*) AS c, sum(v) AS s
-FROM ev WITH ('starting.position' = 'earliest') GROUP BY k2""",
+FROM ev WITH ('starting.position' = '{position}') GROUP BY k2""",
     "J4": """CREATE STREAM {out} WITH ('store' = bench, 'topic' = '{out}') AS
-SELECT x.n AS a, y.n AS b, x.k2 AS k FROM a AS x WITH ('starting.position' = 'earliest')
-JOIN b AS y WITH ('starting.position' = 'earliest') WITHIN 10 SECONDS ON x.k2 = y.k2""",
+SELECT x.n AS a, y.n AS b, x.k2 AS k FROM a AS x WITH ('starting.position' = '{position}')
+JOIN b AS y WITH ('starting.position' = '{position}') WITHIN 10 SECONDS ON x.k2 = y.k2""",
 }
 
 
@@ -50,8 +50,8 @@ class Engine:
 
     name: ClassVar[str]
 
-    def __init__(self, s: Stack, job: str, topics: Sequence[str], out: str) -> None:
-        self.s, self.job, self.topics, self.out = s, job, topics, out
+    def __init__(self, s: Stack, job: str, topics: Sequence[str], out: str, position: str = "earliest") -> None:
+        self.s, self.job, self.topics, self.out, self.position = s, job, topics, out, position
         self.folder = Path(tempfile.mkdtemp(prefix="pgsj"))
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class Pgstream(Engine):
                     "'value.format' = 'json', 'timestamp' = 'ts')".encode()
                 )
             begin = time.perf_counter()
-            c.execute(OURS[self.job].format(out=self.out).encode())
+            c.execute(OURS[self.job].format(out=self.out, position=self.position).encode())
         return begin
 
     def check(self) -> None:
@@ -113,7 +113,7 @@ class Program(Engine):
 
     def argument(self) -> dict[str, Any]:
         return {"job": self.job, "kafka": self.s.kafka.bootstrap, "topics": list(self.topics), "out": self.out,
-                "dsn": self.s.direct, "port": self.s.port, "password": self.s.password,
+                "position": self.position, "dsn": self.s.direct, "port": self.s.port, "password": self.s.password,
                 "folder": str(self.folder)}  # fmt: skip
 
     def command(self) -> list[str]:

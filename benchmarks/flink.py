@@ -75,7 +75,7 @@ def _script(a: dict[str, Any]) -> str:
     kafka = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{a['kafka']}', 'format' = 'json'"
     sources = [
         f"CREATE TABLE {topic} ({EVENTS}) WITH ({kafka}, 'topic' = '{topic}', "
-        f"'properties.group.id' = '{a['out']}', 'scan.startup.mode' = 'earliest-offset')"
+        f"'properties.group.id' = '{a['out']}', 'scan.startup.mode' = '{a['position']}-offset')"
         for topic in a["topics"]
     ]
     if a["job"] in ("J1", "J4"):

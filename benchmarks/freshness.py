@@ -1,30 +1,34 @@
-"""Freshness: from produce to visible in a windowed view, at 2,000 records/s; pgstream and plain PySpark in one run.
+"""Freshness: from produce to visible in a windowed table, at 2,000 records/s: pgstream and plain PySpark in one run.
 
-``python -m benchmarks.freshness [SECONDS]``. Twenty probe records a second have keys of their own; a reader polls the
-view every 10 ms and notes when each probe's count has arrived. It asks for the last four windows, which the table's
-key finds: one that looks through the whole table each time, as it once did here, takes half a core from what is
-measured. The first 15 s warm up and are not counted.
+``python -m benchmarks.freshness [SECONDS] [--peers]``; with ``--peers`` Flink SQL and Pathway too. Each runs job J2 of
+``benchmarks.jobs``. Twenty probe records a second have keys of their own; a reader polls the table every 10 ms and
+notes when each probe's count has arrived. It asks for the probes in the last four windows, which the table's key finds:
+one that looks through the whole table each time, as it once did here, takes half a core from what is measured. The
+first 15 s after the first probe is seen warm up and are not counted.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import psycopg
 from confluent_kafka import Producer
 
-from benchmarks.stack import VIEW, Stack, create_stream, show, stack
-from pgstream import config
-from pgstream.embedded.jars import fetch
+from benchmarks.engines import ENGINES, PEERS, Engine, Pgstream
+from benchmarks.stack import Stack, show, stack
 
-SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 45
+TOPIC = "ev"
 WARM = 15
+GIVE_UP = 120
+"""Seconds in which the first probe is to be seen."""
+READ = "SELECT k, w / 10, c FROM {out} WHERE k < 0 AND w = ANY(%s)"
+READ_VIEW = (
+    "SELECT k, extract(epoch FROM w)::bigint / 10, c FROM {out} WHERE k < 0 AND "
+    "w = ANY(ARRAY(SELECT to_timestamp(w) AT TIME ZONE 'UTC' FROM unnest(%s::bigint[]) w))"
+)
 
 
 def steady(bootstrap: str, topic: str, out: list[tuple[int, int, int, float]], stop: threading.Event) -> None:
@@ -49,76 +53,60 @@ def steady(bootstrap: str, topic: str, out: list[tuple[int, int, int, float]], s
     producer.flush()
 
 
-def watch(dsn: str, text: str, s: Stack, topic: str) -> dict[str, object]:
+def watch(s: Stack, kind: type[Engine], seconds: float) -> dict[str, int]:
+    out = f"fresh_{kind.__name__.lower()}"
     probes: list[tuple[int, int, int, float]] = []
     stop = threading.Event()
-    writer = threading.Thread(target=steady, args=(s.kafka.bootstrap, topic, probes, stop))
+    writer = threading.Thread(target=steady, args=(s.kafka.bootstrap, TOPIC, probes, stop))
     seen: dict[tuple[int, int, int], float] = {}
-    with psycopg.connect(dsn, autocommit=True) as c:
-        writer.start()
-        begin = time.time()
-        while time.time() < begin + SECONDS + 3:
-            if time.time() > begin + SECONDS:
-                stop.set()
-            last = int(time.time()) // 10 * 10
-            rows = c.execute(text.encode(), [[last - back for back in (0, 10, 20, 30)]], prepare=True).fetchall()
-            now = time.time()
-            for k, w, n in rows:
-                for nth in range(n, 0, -1):
-                    if (k, int(w), nth) in seen:
-                        break
-                    seen[k, int(w), nth] = now
-            time.sleep(0.01)
-    writer.join()
-    counted = [p for p in probes if p[3] > begin + WARM]
+    ours = kind is Pgstream
+    text = (READ_VIEW if ours else READ).format(out=out).encode()
+    with kind(s, "J2", [TOPIC], out, "latest") as engine:
+        engine.begin()
+        with psycopg.connect(s.server.url if ours else s.direct, autocommit=True) as c:
+            writer.start()
+            begin, end, first = time.time(), None, None
+            while end is None or time.time() < end + 3:
+                engine.check()
+                if end is not None and time.time() > end:
+                    stop.set()
+                last = int(time.time()) // 10 * 10
+                rows = c.execute(text, [[last - back for back in (0, 10, 20, 30)]], prepare=True).fetchall()
+                now = time.time()
+                if first is None and rows:
+                    first, end = now, now + WARM + seconds
+                if first is None and now > begin + GIVE_UP:
+                    raise SystemExit(f"{kind.name} shows nothing")
+                for k, w, n in rows:
+                    for nth in range(n, 0, -1):
+                        if (k, int(w), nth) in seen:
+                            break
+                        seen[k, int(w), nth] = now
+                time.sleep(0.01)
+        writer.join()
+    assert first is not None
+    counted = [p for p in probes if p[3] > first + WARM]
     delays = [seen[p[:3]] - p[3] for p in counted if p[:3] in seen]
     cuts = statistics.quantiles(delays, n=100)
-    q = [round(cuts[i] * 1000) for i in (49, 94, 98)]
-    return {
-        "probes": len(counted),
-        "missing": len(counted) - len(delays),
-        "p50_ms": q[0],
-        "p95_ms": q[1],
-        "p99_ms": q[2],
-    }
+    p50, p95, p99 = (round(cuts[i] * 1000) for i in (49, 94, 98))
+    return {"probes": len(counted), "missing": len(counted) - len(delays), "p50_ms": p50, "p95_ms": p95, "p99_ms": p99}
 
 
-def main() -> None:
-    read = "SELECT {k}, {w} / 10 AS w, c FROM {t} WHERE {open} AND {k} < 0"
-    of_view = "window_start = ANY(ARRAY(SELECT to_timestamp(w) AT TIME ZONE 'UTC' FROM unnest(%s::bigint[]) w))"
+def main(seconds: float, engines: list[type[Engine]]) -> None:
     with stack() as s:
-        s.kafka.topic("fresh", 2)
-        create_stream(s, "fresh")
-        with s.server.connect() as c:
-            c.execute(VIEW.format(position="latest").encode())
-            ours = watch(
-                s.server.url,
-                read.format(k="k1", w="extract(epoch FROM window_start)::bigint", t="per_window", open=of_view),
-                s,
-                "fresh",
-            )
-            query = c.execute("LIST QUERIES").fetchall()[0][0]
-            c.execute(f"TERMINATE QUERY {query}".encode())
-        show(bench="freshness", engine="pgstream", **ours)
-        s.kafka.topic("fresh2", 2)
-        with psycopg.connect(s.direct, autocommit=True) as c:
-            c.execute("CREATE TABLE plain (k bigint, w bigint, c bigint, s bigint, PRIMARY KEY (w, k))")
-        argument = {"job": "J2", "kafka": s.kafka.bootstrap, "topics": ["fresh2"], "out": "plain", "dsn": s.direct,
-                    "position": "latest", "jars": [str(j) for j in fetch(config.load({}))]}  # fmt: skip
-        script = str(Path(__file__).with_name("plain_pyspark.py"))
-        job = subprocess.Popen(
-            [sys.executable, script, json.dumps(argument)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        try:
-            assert job.stdout is not None
-            assert job.stdout.readline() == b"START\n"
-            plain = watch(s.direct, read.format(k="k", w="w", t="plain", open="w = ANY(%s)"), s, "fresh2")
-        finally:
-            job.kill()
-            job.wait()
-        show(bench="freshness", engine="plain PySpark", **plain)
-        show(bench="freshness", ratio_p50=round(float(str(plain["p50_ms"])) / float(str(ours["p50_ms"])), 2))
+        found = {}
+        s.kafka.topic(TOPIC, 2)
+        for kind in engines:
+            found[kind] = watch(s, kind, seconds)
+            show(bench="freshness", engine=kind.name, **found[kind])
+        ours = found.pop(Pgstream)
+        for kind, theirs in found.items():
+            ratios = {
+                of: round(float(str(theirs[f"{of}_ms"])) / float(str(ours[f"{of}_ms"])), 2) for of in ("p50", "p99")
+            }
+            show(bench="freshness", of=kind.name, **ratios)
 
 
 if __name__ == "__main__":
-    main()
+    numbers = [float(w) for w in sys.argv[1:] if not w.startswith("--")]
+    main((numbers or [45])[0], ENGINES + (PEERS if "--peers" in sys.argv else []))

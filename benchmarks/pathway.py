@@ -29,7 +29,7 @@ def main(a: dict[str, Any]) -> None:
     import pathway as pw  # type: ignore[import-not-found]
 
     events = pw.schema_from_types(n=int, ts=int, k1=int, k2=int, v=int)
-    group = {"bootstrap.servers": a["kafka"], "group.id": a["out"], "auto.offset.reset": "earliest"}
+    group = {"bootstrap.servers": a["kafka"], "group.id": a["out"], "auto.offset.reset": a["position"]}
     read = [
         pw.io.kafka.read(group | {"group.id": a["out"] + topic}, topic=topic, schema=events, format="json",
                          autocommit_duration_ms=100)

@@ -1,8 +1,8 @@
 """The jobs, hand-written in PySpark as a careful user would: what pgstream is measured against.
 
 Started with one JSON argument (``engines.Program``); prints START when it begins to read, and ends when it is killed.
-``position`` (earliest) is where it begins. Tables are updated in one transaction with the batch's number, exactly once;
-topics are written at least once.
+``position`` (earliest, latest) is where it begins. Tables are updated in one transaction with the batch's number,
+exactly once; topics are written at least once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read(topic: str) -> DataFrame:
         .option("kafka.bootstrap.servers", a["kafka"])
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topic)
-        .option("startingOffsets", a.get("position", "earliest"))
+        .option("startingOffsets", a["position"])
         .option("maxOffsetsPerTrigger", "500000")
         .load()
     )
