@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 from moto.kinesis.models import Record, kinesis_backends
 
+from benchmarks.stack import USUAL
 from tests.aws import Aws, ending, serving
 from tests.server import Server, within
 from tests.stream.test_kill import killed, worker_of
@@ -55,7 +56,7 @@ def measured(records: int, kill: bool) -> None:
     with serving() as aws, tempfile.TemporaryDirectory() as folder:
         aws.stream("copied", 8)
         fill("copied", records)
-        server = Server(Path(folder) / "server")
+        server = Server(Path(folder) / "server", trigger_ms=USUAL["trigger_ms"])
         with server.connect() as c:
             for statement in SETUP:
                 c.execute(statement.format(options=aws.ddl).encode())
@@ -78,7 +79,7 @@ def resharded(records: int) -> None:
         folder = Path(name)
         folder.chmod(0o755)
         aws.stream("copied", 4)
-        server = Server(folder / "server")
+        server = Server(folder / "server", trigger_ms=USUAL["trigger_ms"])
         with server.connect() as c:
             for statement in (*SETUP, SINK):
                 c.execute(statement.format(options=aws.ddl).encode())

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pgstream.config import Config
 from tests.server import Kafka, Server, broker
+
+USUAL = {"spark_fast_start": "false", "log_level": "info", "trigger_ms": str(Config().trigger_ms)}
+"""The product's own settings, where ``tests.server`` has others."""
 
 
 @dataclass
@@ -29,7 +33,7 @@ def stack(**settings: str) -> Iterator[Stack]:
     folder = Path(tempfile.mkdtemp(prefix="pgsb"))
     try:
         with broker(folder / "kafka") as kafka:
-            server = Server(folder / "server", spark_fast_start="false", log_level="info", **settings)
+            server = Server(folder / "server", **USUAL | settings)
             try:
                 pid_file = (folder / "server/postgres/postmaster.pid").read_text().split("\n")
                 password = (folder / "server/postgres.password").read_text().strip()

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.stack import USUAL
 from tests.postgres import postgres
 from tests.server import Server, within
 from tests.stream.test_kill import worker_of
@@ -32,7 +33,7 @@ def main(changes: int) -> None:
         folder = Path(name)
         folder.chmod(0o755)
         with postgres(folder / "source") as source:
-            server = Server(folder / "server")
+            server = Server(folder / "server", trigger_ms=USUAL["trigger_ms"])
             source.run("CREATE TABLE t (id bigint PRIMARY KEY, name text, n numeric(12,2))")
             with server.connect() as c:
                 for statement in SETUP:
