@@ -1,6 +1,7 @@
 package org.apache.spark.sql.pgstream
 
 import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.kafka010.pgstream.KafkaRead
 import org.apache.spark.sql.catalyst.expressions.{Ascending, Expression, SortOrder, XxHash64}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SortExec, SparkPlan}
@@ -35,7 +36,7 @@ object GroupOrder extends Rule[SparkPlan] {
 /** What `spark.sql.extensions` names. */
 class Extensions extends (SparkSessionExtensions => Unit) {
   override def apply(e: SparkSessionExtensions): Unit = {
-    for (rule <- Seq(GroupOrder, WindowSave, Together)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
+    for (rule <- Seq(GroupOrder, WindowSave, Together, KafkaRead)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
     e.injectPlannerStrategy(_ => BatchRowsStrategy)
   }
 }

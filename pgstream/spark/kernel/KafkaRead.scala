@@ -1,0 +1,199 @@
+package org.apache.spark.sql.kafka010.pgstream
+
+import java.time.Duration
+import java.{util => ju}
+
+import scala.collection.mutable
+import scala.util.control.NonFatal
+
+import org.apache.kafka.clients.consumer.{ConsumerRecord, KafkaConsumer}
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.errors.TimeoutException
+import org.apache.spark.{Partition, SparkEnv, TaskContext}
+import org.apache.spark.internal.Logging
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeRow}
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
+import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.execution.datasources.v2.{DataSourceRDD, MicroBatchScanExec}
+import org.apache.spark.sql.execution.metric.SQLMetric
+import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaBatchReaderFactory, KafkaRecordToRowConverter}
+import org.apache.spark.util.UninterruptibleThread
+
+/**
+ * Kafka's records are read on from where the batch before ended. Spark's reader asks the broker for a partition's first and
+ * last offset with each fetch, and jumps there and back to do so, which throws away what the client has fetched ahead.
+ * With whatever goes wrong Spark's reader takes over where this one stands, and says it as it always did.
+ */
+object KafkaRead extends Rule[SparkPlan] {
+  override def apply(plan: SparkPlan): SparkPlan = plan.transformUp {
+    case scan: MicroBatchScanExec if scan.stream.getClass.getName.endsWith(".KafkaMicroBatchStream") => KafkaReadExec(scan)
+  }
+}
+
+/** The scan stays below, for Spark's account of what a batch has read. */
+case class KafkaReadExec(child: SparkPlan) extends UnaryExecNode {
+  override def output: Seq[Attribute] = child.output
+  override def outputPartitioning: Partitioning = child.outputPartitioning
+  override protected def doExecute(): RDD[InternalRow] = {
+    val scan = child.asInstanceOf[MicroBatchScanExec]
+    new ReadRdd(scan.inputPartitions.map(Seq(_)), child.longMetric("numOutputRows"), this)
+  }
+  override protected def withNewChildInternal(c: SparkPlan): KafkaReadExec = copy(child = c)
+}
+
+private class ReadRdd(parts: Seq[Seq[InputPartition]], rows: SQLMetric, @transient of: SparkPlan)
+    extends DataSourceRDD(of.session.sparkContext, parts, Readers, false, Map.empty) {
+  override def compute(split: Partition, context: TaskContext): Iterator[InternalRow] = {
+    val all = super.compute(split, context)
+    new Iterator[InternalRow] {
+      override def hasNext: Boolean = all.hasNext
+      override def next(): InternalRow = { rows += 1; all.next() }
+    }
+  }
+}
+
+private object Readers extends PartitionReaderFactory {
+  override def createReader(p: InputPartition): PartitionReader[InternalRow] = new OnwardReader(p.asInstanceOf[KafkaBatchInputPartition])
+}
+
+private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[InternalRow] with Logging {
+  private val range = p.offsetRange
+  private val key = Consumers.Key(range.topicPartition, p.executorKafkaParams, p.includeHeaders)
+  private var consumer: OpenConsumer = _
+  private var other: PartitionReader[InternalRow] = _ // Spark's, since something went wrong
+  private var at = range.fromOffset
+  private var row: UnsafeRow = _
+
+  override def next(): Boolean = {
+    if (other == null)
+      try return own()
+      catch { case NonFatal(e) => handOver(e) }
+    other.next()
+  }
+
+  private def own(): Boolean = at < range.untilOffset && {
+    if (consumer == null) consumer = Consumers.take(key)
+    val record = OnwardReader.uninterrupted(consumer.next(at, range.untilOffset, p.pollTimeoutMs))
+    if (record == null) at = range.untilOffset
+    else {
+      row = consumer.row(record)
+      at = record.offset + 1
+    }
+    record != null
+  }
+
+  private def handOver(e: Throwable): Unit = {
+    logInfo(s"${range.topicPartition} is read by Spark's reader from offset $at on: ${e.getClass.getName}")
+    if (consumer != null) consumer.close()
+    consumer = null
+    val rest = p.copy(offsetRange = range.copy(fromOffset = at))
+    other = KafkaBatchReaderFactory.createReader(rest).asInstanceOf[PartitionReader[InternalRow]]
+  }
+
+  override def get(): InternalRow = if (other != null) other.get() else row
+
+  override def close(): Unit = {
+    if (consumer != null) Consumers.give(key, consumer)
+    consumer = null
+    if (other != null) other.close()
+  }
+}
+
+private object OnwardReader {
+  /** An interrupt in the middle of a client's call may leave it hanging (KAFKA-1894); Spark's reader does the same. */
+  def uninterrupted[T](body: => T): T = Thread.currentThread match {
+    case t: UninterruptibleThread => t.runUninterruptibly(body)
+    case _ => body
+  }
+}
+
+/** A client that reads one partition, and what it has read ahead. One thread at a time has it. */
+final private class OpenConsumer(key: Consumers.Key) {
+  type Record = ConsumerRecord[Array[Byte], Array[Byte]]
+  val row: Record => UnsafeRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(key.headers)
+  var since = 0L // when it was given back
+  private val consumer = new KafkaConsumer[Array[Byte], Array[Byte]](key.params)
+  private var ahead: ju.List[Record] = ju.List.of()
+  private var first = 0
+  private var place = -1L // what was read ends here
+  consumer.assign(ju.List.of(key.partition))
+
+  /** The first record from `at` on; null if there is none before `until`. TimeoutException if none comes, Kafka's own. */
+  def next(at: Long, until: Long, timeoutMs: Long): Record = {
+    if (at != place) {
+      consumer.seek(key.partition, at)
+      ahead = ju.List.of()
+      first = 0
+      place = at
+    }
+    val end = System.nanoTime() + timeoutMs * 1000000
+    while (first >= ahead.size && consumer.position(key.partition) < until) {
+      // Of a transaction's end there is nothing to give: the position alone tells that it was read.
+      ahead = consumer.poll(Duration.ofMillis(OpenConsumer.LookMs)).records(key.partition)
+      first = 0
+      if (ahead.isEmpty && System.nanoTime() > end) throw new TimeoutException
+    }
+    if (first < ahead.size && ahead.get(first).offset < until) {
+      val record = ahead.get(first)
+      first += 1
+      place = record.offset + 1
+      record
+    } else {
+      place = until
+      null
+    }
+  }
+
+  def close(): Unit = consumer.close(Duration.ZERO)
+}
+
+private object OpenConsumer { val LookMs = 200L }
+
+/** Clients that nobody reads with now. */
+object Consumers {
+  private[pgstream] case class Key(partition: TopicPartition, params: ju.Map[String, Object], headers: Boolean)
+  private val IdleMs = 60000L
+  private val idle = mutable.LinkedHashMap[Key, List[OpenConsumer]]()
+  private lazy val most = SparkEnv.get.conf.getInt("spark.kafka.consumer.cache.capacity", 64)
+  private lazy val closing = {
+    // Takes nothing of the task's thread along.
+    val t = new Thread(null, () => while (true) { Thread.sleep(IdleMs / 4); look(IdleMs) }, "idle consumers", 0, false)
+    t.setDaemon(true)
+    t.start()
+  }
+
+  private[pgstream] def take(key: Key): OpenConsumer = synchronized {
+    idle.remove(key).map { all =>
+      if (all.tail.nonEmpty) idle(key) = all.tail
+      all.head
+    }
+  }.getOrElse(new OpenConsumer(key))
+
+  private[pgstream] def give(key: Key, consumer: OpenConsumer): Unit = {
+    consumer.since = System.currentTimeMillis()
+    val over = synchronized {
+      closing
+      idle(key) = consumer :: idle.remove(key).getOrElse(Nil)
+      if (held > most) idle.remove(idle.head._1).get else Nil
+    }
+    over.foreach(_.close())
+  }
+
+  def held: Int = synchronized(idle.valuesIterator.map(_.size).sum)
+
+  /** Close those that nobody has read with for so long. */
+  def look(ms: Long): Unit = {
+    val until = System.currentTimeMillis() - ms
+    val over = synchronized {
+      val (old, young) = idle.toSeq.flatMap { case (key, all) => all.map(key -> _) }.partition(_._2.since <= until)
+      idle.clear()
+      for ((key, one) <- young) idle(key) = idle.getOrElse(key, Nil) :+ one
+      old.map(_._2)
+    }
+    over.foreach(_.close())
+  }
+}
