@@ -62,19 +62,20 @@ class Runner:
 
     def __init__(self, client: ClientSession) -> None:
         self._client = client
-        self._running: asyncio.Task[Any] | None = None
+        self.running: asyncio.Task[Any] | None = None
+        """A statement of ours, or a part of one that may be cancelled."""
 
     @property
     def is_running(self) -> bool:
-        return self._running is not None
+        return self.running is not None
 
     def cancel(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
+        if self.running is not None:
+            self.running.cancel()
 
     async def cancelable(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` so that a CancelRequest ends it as Canceled, and PostgreSQL's time limits hold for it."""
-        task = self._running = asyncio.create_task(self._limited(work))
+        task = self.running = asyncio.create_task(self._limited(work))
         task.add_done_callback(lambda _: work.close())  # canceled before it began
         try:
             await asyncio.wait({task})
@@ -83,7 +84,7 @@ class Runner:
             await asyncio.wait({task})
             raise
         finally:
-            self._running = None
+            self.running = None
         if task.cancelled():
             raise Canceled()
         result: T = task.result()

@@ -62,8 +62,8 @@ LAST_WORDS_S = 30
 """How long a client that is being ended has to read what was written to it. One that never reads would keep its place,
 and its connection to PostgreSQL, for ever."""
 GOODBYE_S = 5
-"""How long a statement of ours goes on for a client that has said goodbye behind it and half-closed: it may read the
-answer, or be gone for good."""
+"""How long a statement of ours goes on at least for a client that has said goodbye behind it and half-closed: it may
+read the answer, or be gone for good. Twice that at most."""
 
 
 class ClientSession(asyncio.Protocol):
@@ -151,14 +151,24 @@ class ClientSession(asyncio.Protocol):
         if self.inbound.left or self.binding is not None:
             return self.binding is None
         ahead = self._framer.held if self._framer is not None else self.inbound.waiting
-        if self._task is None or not ahead.endswith(frontend.TERMINATE):
+        if self._task is None or self._greeted is None or not ahead.endswith(frontend.TERMINATE):
             return False
-        asyncio.get_running_loop().call_later(GOODBYE_S, self._overstayed)
+        asyncio.get_running_loop().call_later(GOODBYE_S, self._look_at_guest)
         return True
 
-    def _overstayed(self) -> None:
-        if not self._closed and (self._task is None or self.runner.is_running) and not self.inbound.left:
+    def _look_at_guest(self, before: asyncio.Task[Any] | None = None) -> None:
+        """A client has half-closed: end the session once nothing is done for it, or the same statement for long.
+
+        What looked like a goodbye may have been the end of a part of another message. Those whom PostgreSQL was told
+        of go with its connection.
+        """
+        if self._closed or self.inbound.left:
+            return
+        running = self.runner.running
+        if self._task is None or (running is not None and running is before):
             self.end()
+        else:
+            asyncio.get_running_loop().call_later(GOODBYE_S, self._look_at_guest, running)
 
     def _pump_copy(self) -> None:
         try:

@@ -76,8 +76,10 @@ private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[
   }
 
   private def own(): Boolean = at < range.untilOffset && {
-    if (consumer == null) consumer = Consumers.take(key)
-    val record = OnwardReader.uninterrupted(consumer.next(at, range.untilOffset, p.pollTimeoutMs))
+    val record = OnwardReader.uninterrupted {
+      if (consumer == null) consumer = Consumers.take(key, at)
+      consumer.next(at, range.untilOffset, OnwardReader.share(p.pollTimeoutMs))
+    }
     if (record == null) at = range.untilOffset
     else {
       row = consumer.row(record)
@@ -88,9 +90,12 @@ private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[
 
   private def handOver(e: Throwable): Unit = {
     logInfo(s"${range.topicPartition} is read by Spark's reader from offset $at on: ${e.getClass.getName}")
-    if (consumer != null) consumer.close()
+    val failed = consumer
     consumer = null
-    val rest = p.copy(offsetRange = range.copy(fromOffset = at))
+    if (failed != null) failed.close()
+    Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
+    // Of a broker that is away both wait no longer together than Spark's reader alone.
+    val rest = p.copy(offsetRange = range.copy(fromOffset = at), pollTimeoutMs = p.pollTimeoutMs - OnwardReader.share(p.pollTimeoutMs))
     other = KafkaBatchReaderFactory.createReader(rest).asInstanceOf[PartitionReader[InternalRow]]
   }
 
@@ -104,6 +109,8 @@ private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[
 }
 
 private object OnwardReader {
+  def share(timeoutMs: Long): Long = timeoutMs / 3
+
   /** An interrupt in the middle of a client's call may leave it hanging (KAFKA-1894); Spark's reader does the same. */
   def uninterrupted[T](body: => T): T = Thread.currentThread match {
     case t: UninterruptibleThread => t.runUninterruptibly(body)
@@ -112,14 +119,14 @@ private object OnwardReader {
 }
 
 /** A client that reads one partition, and what it has read ahead. One thread at a time has it. */
-final private class OpenConsumer(key: Consumers.Key) {
+final private class OpenConsumer(key: Consumers.Key) extends Logging {
   type Record = ConsumerRecord[Array[Byte], Array[Byte]]
   val row: Record => UnsafeRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(key.headers)
   var since = 0L // when it was given back
   private val consumer = new KafkaConsumer[Array[Byte], Array[Byte]](key.params)
   private var ahead: ju.List[Record] = ju.List.of()
   private var first = 0
-  private var place = -1L // what was read ends here
+  var place = -1L // what was read ends here
   consumer.assign(ju.List.of(key.partition))
 
   /** The first record from `at` on; null if there is none before `until`. TimeoutException if none comes, Kafka's own. */
@@ -130,13 +137,7 @@ final private class OpenConsumer(key: Consumers.Key) {
       first = 0
       place = at
     }
-    val end = System.nanoTime() + timeoutMs * 1000000
-    while (first >= ahead.size && consumer.position(key.partition) < until) {
-      // Of a transaction's end there is nothing to give: the position alone tells that it was read.
-      ahead = consumer.poll(Duration.ofMillis(OpenConsumer.LookMs)).records(key.partition)
-      first = 0
-      if (ahead.isEmpty && System.nanoTime() > end) throw new TimeoutException
-    }
+    if (first >= ahead.size) fetch(until, timeoutMs)
     if (first < ahead.size && ahead.get(first).offset < until) {
       val record = ahead.get(first)
       first += 1
@@ -148,7 +149,27 @@ final private class OpenConsumer(key: Consumers.Key) {
     }
   }
 
-  def close(): Unit = consumer.close(Duration.ZERO)
+  /** More records, or a position behind the range: of a transaction's end there is nothing to give, but it was read. */
+  private def fetch(until: Long, timeoutMs: Long): Unit = {
+    val from = place
+    place = -1 // should this fail
+    var position = consumer.position(key.partition)
+    var end = System.nanoTime() + timeoutMs * 1000000
+    ahead = ju.List.of()
+    first = 0
+    while (ahead.isEmpty && position < until) {
+      ahead = consumer.poll(Duration.ofMillis(OpenConsumer.LookMs)).records(key.partition)
+      val before = position
+      position = consumer.position(key.partition)
+      if (position > before) end = System.nanoTime() + timeoutMs * 1000000
+      else if (System.nanoTime() > end) throw new TimeoutException
+    }
+    place = from
+  }
+
+  def close(): Unit =
+    try consumer.close(Duration.ZERO)
+    catch { case NonFatal(e) => logInfo(s"${key.partition}: ${e.getClass.getName} while a client was closed") }
 }
 
 private object OpenConsumer { val LookMs = 200L }
@@ -166,10 +187,12 @@ object Consumers {
     t.start()
   }
 
-  private[pgstream] def take(key: Key): OpenConsumer = synchronized {
+  /** One that goes on at an offset, if there is one. */
+  private[pgstream] def take(key: Key, at: Long): OpenConsumer = synchronized {
     idle.remove(key).map { all =>
-      if (all.tail.nonEmpty) idle(key) = all.tail
-      all.head
+      val one = all.find(_.place == at).getOrElse(all.head)
+      if (all.tail.nonEmpty) idle(key) = all.filter(_ ne one)
+      one
     }
   }.getOrElse(new OpenConsumer(key))
 

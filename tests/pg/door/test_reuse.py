@@ -149,13 +149,29 @@ def test_a_lazy_session_that_half_closes_behind_its_goodbye_gets_its_answers(gue
     until(lambda: not guest.listener.sessions)
 
 
-def test_who_half_closes_behind_an_endless_statement_is_not_kept(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+SLOW = "SELECT pg_sleep(0.7); LIST DOORS"
+
+
+@pytest.mark.parametrize(
+    ("asked", "ends"),
+    [
+        (query("COUNT FOREVER") + TERMINATE, b""),
+        (query(SLOW) + query("LIST DOORS") + TERMINATE, b"Z\0\0\0\5I"),
+        (query(SLOW) + query("SELECT 1 -- \0" + "x" * 50)[:12] + TERMINATE, b"Z\0\0\0\5I"),
+    ],
+    ids=["endless", "slow before it", "a part of a message"],
+)
+def test_who_half_closes_is_not_kept_for_longer_than_there_is_to_do(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch, asked: bytes, ends: bytes
+) -> None:
     monkeypatch.setattr(session, "GOODBYE_S", 0.2)
     guest.listen()
     with Wire(guest.port, guest.name, "x") as wire:
-        wire.send(query("COUNT FOREVER") + TERMINATE)
+        wire.send(asked)
         wire.socket.shutdown(socket.SHUT_WR)
-        assert wire.rest()
+        rest = wire.rest()
+        assert rest
+        assert rest.endswith(ends)
     until(lambda: not guest.listener.sessions)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.server import Kafka
+from tests.server import Kafka, within
 
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
@@ -29,19 +30,25 @@ def consumers(spark: SparkSession) -> Iterator[Any]:
     consumers.look(0)
 
 
-def read(spark: SparkSession, kafka: Kafka, topic: str, at: Path, **more: str) -> list[list[Record]]:
-    """What a query reads to the topic's end, batch by batch; it goes on where the one before ended."""
+def read(spark: SparkSession, kafka: Kafka, topic: str, at: Path, times: int = 1, **more: str) -> list[list[Record]]:
+    """What a query reads to the topic's end, batch by batch, each ``times`` over; it goes on where the one before
+    ended."""
     session = spark.newSession()
     session.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
     reader = session.readStream.format("kafka").option("subscribe", topic).option("startingOffsets", "earliest")
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.isolation.level": "read_committed", **more}
     rows = reader.options(**options).load().selectExpr("partition", "offset", "CAST(value AS STRING) AS v")
     told: list[list[Record]] = []
-    writer = rows.writeStream.foreachBatch(lambda df, _: told.append(sorted(map(tuple, df.collect()))))
-    query = writer.trigger(availableNow=True).option("checkpointLocation", str(at)).start()
+
+    def tell(df: Any, batch: int) -> None:
+        found = [sorted(map(tuple, df.collect())) for _ in range(times)]
+        assert found == found[:1] * times
+        told.append(found[0])
+
+    query = rows.writeStream.foreachBatch(tell).trigger(availableNow=True).option("checkpointLocation", str(at)).start()
     query.awaitTermination()
     assert "KafkaRead" in query._jsq.streamingQuery().lastExecution().executedPlan().toString()
-    assert sum(p["numInputRows"] for p in query.recentProgress) == sum(map(len, told))
+    assert sum(p["numInputRows"] for p in query.recentProgress) == times * sum(map(len, told))
     return told
 
 
@@ -99,6 +106,13 @@ def test_each_record_comes_once_whatever_ends_a_batch(
     assert consumers.held() == 2 * PARTITIONS  # each query has its own
 
 
+def test_what_is_read_once_more_is_the_same(spark: SparkSession, kafka: Kafka, consumers: Any, tmp_path: Path) -> None:
+    kafka.topic("onward_again", PARTITIONS)
+    produce(kafka, "onward_again", "x", "-cac-")
+    batches = read(spark, kafka, "onward_again", tmp_path / "at", times=3, maxOffsetsPerTrigger="14")
+    assert sorted(chain(*batches)) == there(kafka, "onward_again")
+
+
 def test_two_who_read_a_topic_do_not_share_a_place(
     spark: SparkSession, kafka: Kafka, consumers: Any, tmp_path: Path
 ) -> None:
@@ -123,6 +137,32 @@ def test_records_that_are_gone_are_told_as_ever(
         read(spark, kafka, "onward_gone", tmp_path / "at")
     rest = read(spark, kafka, "onward_gone", tmp_path / "at", failOnDataLoss="false")
     assert [r[1] for r in chain(*rest)] == [*range(20, 39)] * PARTITIONS
+
+
+def test_a_client_in_use_meets_records_that_are_gone(
+    spark: SparkSession, kafka: Kafka, consumers: Any, tmp_path: Path
+) -> None:
+    kafka.topic("onward_under", PARTITIONS)
+    produce(kafka, "onward_under", "x", "-")
+    told: list[int] = []
+
+    def tell(df: Any, batch: int) -> None:
+        told.extend(r.offset for r in df.collect())
+        if batch == 0:
+            time.sleep(1)  # the client has asked for what comes next: the broker keeps that for half a second
+            produce(kafka, "onward_under", "y", "--")
+            gone = [TopicPartition("onward_under", p, 20) for p in range(PARTITIONS)]
+            for future in kafka.admin.delete_records(gone).values():
+                future.result(30)
+
+    reader = spark.readStream.format("kafka").option("subscribe", "onward_under").option("startingOffsets", "earliest")
+    rows = reader.options(**{"kafka.bootstrap.servers": kafka.bootstrap, "failOnDataLoss": "false"}).load()
+    query = rows.writeStream.foreachBatch(tell).option("checkpointLocation", str(tmp_path / "at")).start()
+    try:
+        within(60, lambda: len(told) >= (13 + 19) * PARTITIONS)
+    finally:
+        query.stop()
+    assert sorted(told) == sorted([*range(13), *range(20, 39)] * PARTITIONS)
 
 
 def test_clients_that_nobody_reads_with_are_closed(
