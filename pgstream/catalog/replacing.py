@@ -36,12 +36,17 @@ async def begin(conn: Connection, query: str, view: RelationRecord) -> None:
     )
 
 
-async def end(conn: Connection, query: str, view: RelationRecord) -> None:
-    """A query that does not keep a view, any more or at all, is over: what was its own goes."""
-    await run(conn, f"DELETE FROM {STATE}.ledger WHERE query = '{query}'::uuid")
-    found = await conn.execute("SELECT to_regclass(%s) IS NOT NULL", [beside(query)])
-    if await found.fetchone() == (True,):
-        await run(conn, f"DROP TABLE {beside(query)}")
+async def end(conn: Connection, query: str, view: RelationRecord, *, alone: bool) -> None:
+    """A query that does not keep a view, any more or at all, is over: what was its own goes. ``alone``: no other one
+    is filling a table beside the view, so that of a worker's staging tables for such tables none is in use; the one of
+    a query that has taken over may have stayed, where its worker could not drop it.
+    """
+    await run(
+        conn,
+        f"DELETE FROM {STATE}.ledger WHERE query = '{query}'::uuid",
+        f"DROP TABLE IF EXISTS {beside(query)}",
+    )
+    if alone:
         await objects.drop_staging(conn, view.id, "r_")
 
 

@@ -615,8 +615,9 @@ class Catalog:
         for sink in (await self.query(id)).sinks:
             view = self.snapshot.relations.get(FullName.read(sink).key)
             if view is not None and view.kind == "materialized_view" and view.query != id:
+                alone = not any(v.id == view.id and q.id != id for v, q in await self.replacements())
                 async with self._administrator.connect(view.full.database) as conn, conn.transaction():
-                    await replacing.end(conn, id, view)
+                    await replacing.end(conn, id, view, alone=alone)
 
     async def discard_query(self, id: str, also: Collection[FullName] = ()) -> None:
         """Forget a query that never ran, with the relations that were made for it: its statement failed. ``also``:

@@ -148,6 +148,28 @@ def test_readers_see_one_or_the_other(made: None, server: Server, kafka: Kafka, 
     assert db.execute("SELECT count(*) > 0 FROM rp_rich").fetchone() == (True,)
 
 
+def test_a_staging_table_that_the_worker_could_not_drop_goes_all_the_same(
+    made: None, server: Server, kafka: Kafka, db: psycopg.Connection[Any]
+) -> None:
+    within(90, lambda: len(keeper(db)) == 1)
+    (was,) = keeper(db)
+    waiting = "SELECT pid FROM pg_locks WHERE relation = %s::regclass AND NOT granted"
+    with superuser(server) as su, superuser(server) as other:
+        with su.transaction():
+            # The old query's place is held, so nothing is exchanged until the table is locked.
+            su.execute("SELECT FROM pg_pgstream.ledger WHERE query = %s FOR UPDATE", [was])
+            (query,) = run(db, f"CREATE OR REPLACE MATERIALIZED VIEW {balances('six')}")
+            (table,) = within(180, lambda: [f"pg_pgstream.{name}" for (name,) in left_over(server) if name[0] == "s"])
+            other.execute("BEGIN")
+            other.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE".encode())
+        (pid,) = within(180, lambda: su.execute(waiting, [table]).fetchall())[0]
+        within(60, lambda: (pid,) not in su.execute(waiting, [table]).fetchall())
+        other.execute("ROLLBACK")
+    within(180, lambda: keeper(db) == [query] and whole(db, "six"))
+    within(90, lambda: left_over(server) == [])
+    within(90, lambda: facts(db, query)["state"] == "running")
+
+
 def test_a_column_more(made: None, server: Server, db: psycopg.Connection[Any]) -> None:
     """Queries that read the view keep its columns; without them more may follow."""
     more = balances("four", ", count(*) AS n")

@@ -8,6 +8,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import org.postgresql.PGConnection
 
+import org.apache.spark.internal.Logging
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper
@@ -40,7 +41,7 @@ case class ViewTarget(url: String, user: String, password: String, table: String
  * staging table itself, tagged with its attempt, and only the attempts that succeeded are merged. Then one transaction:
  * the ledger row locked and looked at, rows merged, ledger advanced.
  */
-class ViewSink(config: String) extends TaskSink {
+class ViewSink(config: String) extends TaskSink with Logging {
   private val c = Json.read(config)
   private val query = c.str("query")
   private val attempt = c.get("attempt").asInt
@@ -149,7 +150,7 @@ class ViewSink(config: String) extends TaskSink {
         ViewMerge.drop(connection, targets)
         connection.commit()
       }
-    catch { case _: java.sql.SQLException => () }
+    catch { case e: java.sql.SQLException => logWarning(s"staging tables of query $query stay for now: SQLSTATE ${e.getSQLState}") }
     disconnect()
   }
 }

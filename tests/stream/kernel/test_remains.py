@@ -38,12 +38,16 @@ def test_loggers_of_state_stores_go_with_their_run(spark: SparkSession, kafka: K
 
 
 def test_places_for_fetched_records_go_when_they_hold_none(spark: SparkSession, kafka: Kafka, start: Start) -> None:
-    """The pool itself lets the records go after a minute; here they are let go at once."""
+    """The pool itself lets the records go after a minute; here they are let go at once. It is that of Spark's reader,
+    which reads what is no stream, or where ours has failed.
+    """
     kafka.topic("remains_fetched", 3)
     for partition in range(3):
         kafka.produce("remains_fetched", [(None, "1")], partition=partition)
     run = start(topic(spark.newSession(), kafka, "remains_fetched"))
     within(30, lambda: shown(spark, run) == 3)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "remains_fetched"}
+    assert spark.read.format("kafka").options(**options).load().count() == 3
     jvm: Any = spark._jvm
     of = jvm.java.lang.Class.forName("org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer$")
     pool = field(of, "fetchedDataPool", None)
