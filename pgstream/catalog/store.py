@@ -266,7 +266,7 @@ class Catalog:
             async with AsyncSession(self._engine) as session:
                 yield session
         except sqlalchemy.exc.DBAPIError as e:
-            raise _translated(e) from None
+            raise postgres.unless_cancelled(_translated(e)) from None
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[Change]:

@@ -15,8 +15,10 @@ import pytest
 
 from pgstream import types
 from pgstream.catalog import crypto, migrations, models, undecided
+from pgstream.catalog.databases import CONTROL, STATE
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.catalog.store import Catalog
+from pgstream.engine import progress
 from pgstream.errors import (
     ConfigurationError,
     DependentsExist,
@@ -494,6 +496,28 @@ async def test_two_who_tag_a_query_at_once(catalog: Catalog) -> None:
     assert (await catalog.query(made.id)).tags == dict.fromkeys(names, made.id[:1])
     with pytest.raises(UndefinedQuery):
         await catalog.tag_query(str(uuid.uuid4()), tagged("x"))
+
+
+async def test_who_is_cancelled_ends_though_its_connection_is_cut(
+    catalog: Catalog, postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when PostgreSQL dies: the pool's lock is lost, and its log of progress is to end, in the midst of writing."""
+    monkeypatch.setattr(progress, "WRITE_EVERY_S", 0)
+    await catalog.copy_system_tables("main")
+    made = await catalog.create_query(query("v"))
+    said = progress.ProgressLog(catalog.record_progress)
+    said.latest[made.id], said._unwritten = {"batch": 1}, {made.id}
+    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = 'main'"
+    cut = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{CONTROL}'"
+    with psycopg.connect(postgres.url("main")) as held, psycopg.connect(postgres.url("main"), autocommit=True) as su:
+        held.execute(f"LOCK TABLE {STATE}.system")
+        written = asyncio.create_task(said.run())
+        while not su.execute(waits).fetchall():  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.02)
+        su.execute(cut)
+        written.cancel()
+        await asyncio.wait({written}, timeout=10)
+        assert written.cancelled()
 
 
 async def test_models_and_migrations_agree(catalog: Catalog) -> None:
