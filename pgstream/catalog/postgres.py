@@ -34,7 +34,8 @@ ALIVE: dict[str, Any] = {
     "connect_timeout": 10, "keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 3
 }  # fmt: skip
 """How a connection that only hears is opened: that its other end is gone without a word is found out in seconds."""
-_LOCKED = "55P03"
+LOCKED = "55P03"
+"""What a lock that does not come ends with."""
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.
 # ``verifier``: PostgreSQL's, never of a superuser or of the worker. ``sure``: nothing that PostgreSQL looks at when a
 # connection begins would refuse this one. ``mark`` changes when anything does that a connection takes from its begin:
@@ -68,7 +69,7 @@ def relayed(e: psycopg.Error) -> PgStreamError:
         code=e.sqlstate or "58000",
         text=d.message_primary or str(e),
         detail=d.message_detail,
-        hint=d.message_hint or (held if e.sqlstate == _LOCKED else None),
+        hint=d.message_hint or (held if e.sqlstate == LOCKED else None),
     )
 
 

@@ -136,6 +136,22 @@ class Making:
         return made
 
 
+async def _unless_locked(settle: Callable[[], Awaitable[bool]], wait: bool) -> bool:
+    """Whether something is settled. What a client's transaction locks is not, and is no error of whoever settles it.
+    ``wait``: nobody will ask again, so for that transaction's end, for a while.
+    """
+    deadline = asyncio.get_running_loop().time() + undecided.WAIT_S
+    while True:
+        try:
+            return await settle()
+        except RelayedError as e:
+            if e.sqlstate != postgres.LOCKED:
+                raise
+            if not wait or asyncio.get_running_loop().time() > deadline:
+                return False
+        await asyncio.sleep(0.2)
+
+
 def _translated(e: sqlalchemy.exc.DBAPIError) -> PgStreamError:
     """A failure of the control database itself: not the client's fault, and worth a retry."""
     code = getattr(e.orig, "sqlstate", None) or "58000"
@@ -359,9 +375,11 @@ class Catalog:
         it. ``wait``: for the transaction to end.
         """
         async with self._settling:
-            return (database, name) not in self.snapshot.schemas or await self._settle_schema(database, name, wait)
+            return await _unless_locked(lambda: self._settle_schema(database, name, wait), wait)
 
     async def _settle_schema(self, database: str, name: str, wait: bool) -> bool:
+        if (database, name) not in self.snapshot.schemas:
+            return True
         async with self._administrator.connect(database) as conn:
             transaction = (await undecided.marks(conn)).get(name)
             ended = None if transaction is None else await undecided.end(conn, transaction, wait)
@@ -372,7 +390,8 @@ class Catalog:
         ):
             return True
         if transaction is not None:
-            async with self._administrator.connect(database) as conn:
+            async with self._administrator.connect(database) as conn, conn.transaction():
+                await postgres.run(conn, undecided.HURRY)
                 await undecided.unmark(conn, name)
         return True
 
@@ -381,16 +400,19 @@ class Catalog:
         What others have put into it since keeps it.
         """
         async with self._settling:
-            async with self._administrator.connect(database) as conn:
-                ended = await undecided.end(conn, transaction, wait)
-            if ended == undecided.COMMITTED and (database, name) in self.snapshot.schemas:
-                await self._dropped(database, name, "dropped schema kept")
-            return ended != undecided.IN_PROGRESS
+            return await _unless_locked(lambda: self._settle_dropped(database, name, transaction, wait), wait)
+
+    async def _settle_dropped(self, database: str, name: str, transaction: str, wait: bool) -> bool:
+        async with self._administrator.connect(database) as conn:
+            ended = await undecided.end(conn, transaction, wait)
+        if ended == undecided.COMMITTED and (database, name) in self.snapshot.schemas:
+            await self._dropped(database, name, "dropped schema kept")
+        return ended != undecided.IN_PROGRESS
 
     async def _dropped(self, database: str, name: str, kept: str) -> bool:
         """Drop a schema, if nobody else has meanwhile; False, and a word in the log, when what is in it keeps it."""
         try:
-            await self.drop_schema(database, name)
+            await self.drop_schemas({(database, name): None}, hurry=True)
         except UndefinedSchema:
             return True
         except DependentsExist as e:
@@ -402,17 +424,20 @@ class Catalog:
         await self.drop_schemas({(database, name): at}, cascade=cascade)
 
     async def drop_schemas(
-        self, named: Mapping[tuple[str, str], int | None], cascade: bool = False
+        self, named: Mapping[tuple[str, str], int | None], cascade: bool = False, *, hurry: bool = False
     ) -> list[objects.Notice]:
         """All or none, each with its place in the statement. ``cascade``: with PostgreSQL's own objects in them, of
-        which it says what they were; relations of ours keep them in either case.
+        which it says what they were; relations of ours keep them in either case. ``hurry``: or none now, 55P03.
         """
         said: list[objects.Notice] = []
         async with self._change() as change:
             for (database, name), at in named.items():
                 await databases.drop_schema(change.session, database, name, at)
                 await authority.forget(change.session, "schema", SchemaRecord(database, name, "").full_name)
-                said += await objects.drop_schema(await change.dropping(database), name, cascade, at)
+                conn = await change.dropping(database)
+                if hurry:
+                    await postgres.run(conn, undecided.HURRY)
+                said += await objects.drop_schema(conn, name, cascade, at)
         return said
 
     # Relations

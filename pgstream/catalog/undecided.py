@@ -20,6 +20,9 @@ _MARKS = "SELECT nspname, obj_description(oid, 'pg_namespace') FROM pg_namespace
 ABORTED, COMMITTED, IN_PROGRESS = "aborted", "committed", "in progress"
 """What PostgreSQL says of a transaction, unless it is too old to be remembered: then nothing is dropped."""
 WAIT_S = 10
+HURRY = "SET LOCAL lock_timeout = '100ms'"
+"""Before a lock on a schema: its holder may be a client's transaction that waits for a change itself, and changes take
+turns."""
 READ_ONLY = "SELECT current_setting('transaction_read_only') FROM pg_logical_emit_message(true, 'pgstream', '')"
 """Whether a client's transaction is read-only. The message, which nobody reads, gives its innermost savepoint an id."""
 TRANSACTION = """

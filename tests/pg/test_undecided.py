@@ -108,6 +108,20 @@ def test_a_pipeline_that_fails(server: Server, conn: psycopg.Connection[Any], fi
     conn.execute("DROP SCHEMA undecided_pipeline")
 
 
+def test_what_another_transaction_holds(server: Server, conn: psycopg.Connection[Any]) -> None:
+    """It is settled later, and fails no statement."""
+    conn.execute("BEGIN")
+    conn.execute("CREATE SCHEMA undecided_held")
+    with server.connect() as other:
+        other.execute("BEGIN")
+        other.execute("CREATE TABLE undecided_held.t (a int)")
+        conn.execute("ROLLBACK")
+        conn.execute("CREATE SECRET undecided_secret WITH ('type' = GENERIC_SECRET, 'secret_string' = 'x')")
+        other.execute("ROLLBACK")
+    conn.execute("DROP SECRET undecided_secret")
+    assert not listed(conn, "undecided_held")
+
+
 def test_a_client_that_leaves(server: Server, conn: psycopg.Connection[Any]) -> None:
     def cut(other: psycopg.Connection[Any]) -> None:
         with socket.socket(fileno=os.dup(other.fileno())) as same:
