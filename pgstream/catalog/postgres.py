@@ -7,7 +7,6 @@ Must not know: rows of the catalogue. ``objects`` makes databases and relations.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -73,14 +72,6 @@ def relayed(e: psycopg.Error) -> PgStreamError:
     )
 
 
-def unless_cancelled(e: PgStreamError) -> BaseException:
-    """The error, or of a task that is being cancelled its end. A connection that is cut while its transaction is rolled
-    back for that would turn it into an error, after which a task that does its work for ever goes on.
-    """
-    task = asyncio.current_task()
-    return asyncio.CancelledError() if task is not None and task.cancelling() else e
-
-
 async def run(conn: Connection, *statements: str) -> None:
     """Run statements that were built here from quoted names; errors stay psycopg's, for callers that know them."""
     for statement in statements:
@@ -112,7 +103,7 @@ class Administrator:
             finally:
                 await conn.close()
         except psycopg.Error as e:
-            raise unless_cancelled(relayed(e)) from None
+            raise relayed(e) from None
 
 
 TURN_S = 600

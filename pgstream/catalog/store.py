@@ -136,8 +136,8 @@ class Making:
         return made
 
 
-async def _unless_locked(settle: Callable[[], Awaitable[bool]], wait: bool) -> bool:
-    """Whether something is settled. What a client's transaction locks is not, and is no error of whoever settles it.
+async def _unless_locked(schema: str, settle: Callable[[], Awaitable[bool]], wait: bool) -> bool:
+    """Whether a schema is settled. One that a client's transaction locks is not: no error of whoever settles it.
     ``wait``: nobody will ask again, so for that transaction's end, for a while.
     """
     deadline = asyncio.get_running_loop().time() + undecided.WAIT_S
@@ -147,13 +147,23 @@ async def _unless_locked(settle: Callable[[], Awaitable[bool]], wait: bool) -> b
         except RelayedError as e:
             if e.sqlstate != postgres.LOCKED:
                 raise
-            if not wait or asyncio.get_running_loop().time() > deadline:
+            if not wait:
+                return False
+            if asyncio.get_running_loop().time() > deadline:
+                log.warning("schema kept that a transaction holds", schema=schema)
                 return False
         await asyncio.sleep(0.2)
 
 
-def _translated(e: sqlalchemy.exc.DBAPIError) -> PgStreamError:
-    """A failure of the control database itself: not the client's fault, and worth a retry."""
+def _translated(e: sqlalchemy.exc.DBAPIError) -> BaseException:
+    """A failure of the control database itself: not the client's fault, and worth a retry.
+
+    Not where the task is being cancelled: SQLAlchemy puts the failure of the ROLLBACK, on a connection that is cut
+    then, in the cancellation's place, and a task that does its work for ever would go on.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        return asyncio.CancelledError()
     code = getattr(e.orig, "sqlstate", None) or "58000"
     return RelayedError(code=code, text=f"could not use the catalogue: {str(e.orig).strip()}")
 
@@ -282,7 +292,7 @@ class Catalog:
             async with AsyncSession(self._engine) as session:
                 yield session
         except sqlalchemy.exc.DBAPIError as e:
-            raise postgres.unless_cancelled(_translated(e)) from None
+            raise _translated(e) from None
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[Change]:
@@ -374,12 +384,15 @@ class Catalog:
         """Drop a schema whose transaction was rolled back; whether that is decided. What others have put into it keeps
         it. ``wait``: for the transaction to end.
         """
-        async with self._settling:
-            return await _unless_locked(lambda: self._settle_schema(database, name, wait), wait)
+
+        async def settle() -> bool:
+            async with self._settling:
+                gone = (database, name) not in self.snapshot.schemas
+                return gone or await self._settle_schema(database, name, wait)
+
+        return await _unless_locked(name, settle, wait)
 
     async def _settle_schema(self, database: str, name: str, wait: bool) -> bool:
-        if (database, name) not in self.snapshot.schemas:
-            return True
         async with self._administrator.connect(database) as conn:
             transaction = (await undecided.marks(conn)).get(name)
             ended = None if transaction is None else await undecided.end(conn, transaction, wait)
@@ -399,15 +412,16 @@ class Catalog:
         """Drop a schema that a client's transaction has emptied for it, if that has committed; whether that is decided.
         What others have put into it since keeps it.
         """
-        async with self._settling:
-            return await _unless_locked(lambda: self._settle_dropped(database, name, transaction, wait), wait)
 
-    async def _settle_dropped(self, database: str, name: str, transaction: str, wait: bool) -> bool:
-        async with self._administrator.connect(database) as conn:
-            ended = await undecided.end(conn, transaction, wait)
-        if ended == undecided.COMMITTED and (database, name) in self.snapshot.schemas:
-            await self._dropped(database, name, "dropped schema kept")
-        return ended != undecided.IN_PROGRESS
+        async def settle() -> bool:
+            async with self._settling:
+                async with self._administrator.connect(database) as conn:
+                    ended = await undecided.end(conn, transaction, wait)
+                if ended == undecided.COMMITTED and (database, name) in self.snapshot.schemas:
+                    await self._dropped(database, name, "dropped schema kept")
+                return ended != undecided.IN_PROGRESS
+
+        return await _unless_locked(name, settle, wait)
 
     async def _dropped(self, database: str, name: str, kept: str) -> bool:
         """Drop a schema, if nobody else has meanwhile; False, and a word in the log, when what is in it keeps it."""

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SIZE 262144 /* more than gathers in a socket of PostgreSQL's while a long answer waits (backend.GATHER_S) */
+#define SIZE 262144 /* what gathers in a socket while a long answer waits (backend.GATHER_S): 208 KiB where Linux has its defaults */
 #define LONGEST 1024 /* of a settled message, as settled.LONGEST */
 #define SLOTS 8192   /* a power of two, twice settled.KEPT at least */
 #define OWED 64      /* ReadyForQuery owed at once; a client that sends further ahead is Python's */

@@ -108,18 +108,35 @@ def test_a_pipeline_that_fails(server: Server, conn: psycopg.Connection[Any], fi
     conn.execute("DROP SCHEMA undecided_pipeline")
 
 
-def test_what_another_transaction_holds(server: Server, conn: psycopg.Connection[Any]) -> None:
+@pytest.mark.parametrize("dropped", [False, True])
+def test_what_another_transaction_holds(server: Server, conn: psycopg.Connection[Any], dropped: bool) -> None:
     """It is settled later, and fails no statement."""
+    if dropped:
+        conn.execute("CREATE SCHEMA undecided_held")
     conn.execute("BEGIN")
-    conn.execute("CREATE SCHEMA undecided_held")
+    conn.execute(f"{'DROP' if dropped else 'CREATE'} SCHEMA undecided_held".encode())
     with server.connect() as other:
         other.execute("BEGIN")
         other.execute("CREATE TABLE undecided_held.t (a int)")
-        conn.execute("ROLLBACK")
+        conn.execute("COMMIT" if dropped else "ROLLBACK")
         conn.execute("CREATE SECRET undecided_secret WITH ('type' = GENERIC_SECRET, 'secret_string' = 'x')")
         other.execute("ROLLBACK")
     conn.execute("DROP SECRET undecided_secret")
     assert not listed(conn, "undecided_held")
+
+
+def test_a_client_that_leaves_what_another_holds(server: Server, conn: psycopg.Connection[Any]) -> None:
+    with server.connect() as holds:
+        other = server.connect()
+        other.execute("BEGIN")
+        other.execute("CREATE SCHEMA undecided_held_on")
+        holds.execute("BEGIN")
+        holds.execute("CREATE TABLE undecided_held_on.t (a int)")
+        other.close()
+        conn.execute("CREATE SECRET undecided_secret WITH ('type' = GENERIC_SECRET, 'secret_string' = 'x')")
+        conn.execute("DROP SECRET undecided_secret")
+        holds.execute("ROLLBACK")
+    within(20, lambda: not listed(conn, "undecided_held_on"))
 
 
 def test_a_client_that_leaves(server: Server, conn: psycopg.Connection[Any]) -> None:

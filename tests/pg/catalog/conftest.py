@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +14,12 @@ import pytest
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.embedded.postgres import Postgres, open_postgres
+
+
+async def eventually(probe: Any) -> None:
+    async with asyncio.timeout(30):
+        while not probe():  # noqa: ASYNC110 - any condition at all
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,7 @@ from pgstream.errors import (
     UndefinedStore,
 )
 from pgstream.names import FullName
+from tests.pg.catalog.conftest import eventually
 
 pytestmark = pytest.mark.pg
 
@@ -512,12 +513,13 @@ async def test_who_is_cancelled_ends_though_its_connection_is_cut(
     with psycopg.connect(postgres.url("main")) as held, psycopg.connect(postgres.url("main"), autocommit=True) as su:
         held.execute(f"LOCK TABLE {STATE}.system")
         written = asyncio.create_task(said.run())
-        while not su.execute(waits).fetchall():  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(0.02)
+        await eventually(lambda: su.execute(waits).fetchall())
         su.execute(cut)
         written.cancel()
         await asyncio.wait({written}, timeout=10)
-        assert written.cancelled()
+        ended = written.cancelled()
+        written.cancel()
+    assert ended
 
 
 async def test_models_and_migrations_agree(catalog: Catalog) -> None:

@@ -21,6 +21,7 @@ from pgstream.engine import forward
 from pgstream.engine.forward import Ask, Forward
 from pgstream.errors import PgStreamError, RelayedError, UndefinedQuery
 from pgstream.names import beside
+from tests.pg.catalog.conftest import eventually
 from tests.pg.catalog.test_catalog import query, view
 from tests.pg.catalog.test_replacing import COUNTS, always, other
 
@@ -38,12 +39,6 @@ async def second(another) -> AsyncIterator[Catalog]:
     opened = await another()
     yield opened
     await opened.close()
-
-
-async def eventually(probe: Any) -> None:
-    async with asyncio.timeout(30):
-        while not probe():  # noqa: ASYNC110 - any condition at all
-            await asyncio.sleep(0.01)
 
 
 class Held:
