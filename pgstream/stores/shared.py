@@ -90,7 +90,7 @@ LATENESS = Option(
 IDLE = Option(
     "source.idle.timeout.millis",
     Kind.INTEGER,
-    "A source that is silent this long no longer holds the watermark back.",
+    "A source that is silent this long no longer holds the watermark back; nor does a partition, given 2000 at most.",
     minimum=1,
 )
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "m": 60_000, "s": 1000, "ms": 1}

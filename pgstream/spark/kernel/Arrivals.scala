@@ -28,7 +28,9 @@ class ArrivalClock(run: Run, plan: LogicalPlan, every: Long) extends SystemClock
       for (known <- topics; read <- reached if known.keySet == read.keySet) Arrivals.await(run, known.toSeq.groupMapReduce(_._2)(t => read(t._1))(_ ++ _), every)
     batches = run.sink.begun
     Admission.enter(run)
-    getTimeMillis()
+    val now = getTimeMillis()
+    run.sink.watermarks.looked = now
+    now
   }
 
   /** Where the query stands in each partition of its topics. */

@@ -89,6 +89,7 @@ object Changes {
   implicit val binary: Encoder[Array[Byte]] = Once(BinaryEncoder)
   val long: Encoder[Long] = Once(PrimitiveLongEncoder)
   val Time: String = "__time"
+  val Partition: String = "__partition"
 
   /** A projection's row uses the same memory again and again: the bytes must be copied. */
   def bytes(row: UnsafeRow): Array[Byte] = row.copy().getBytes

@@ -12,12 +12,19 @@ import org.apache.spark.sql.streaming.StreamingQuery
  * What moves a query's event time beside its records. Spark's watermark is the least of what each source's node has
  * counted; the counts are changed here.
  *
+ * A source is as far as its slowest partition: its records are fetched, and come in, partition by partition. One that has
+ * had none for `PartitionMs` does not count; where none counts, the source is as far as its latest record.
+ *
  * Sources with 'source.idle.timeout.millis' that have been silent that long no longer hold event time back: their
  * watermark follows that of the others. And no source's watermark passes `ceiling` (milliseconds): a query that computes
  * once more what another had made by a moment releases what that one had released.
  */
 class Watermarks(ceiling: Long) {
+  private case class Reached(ms: Long, at: Long)
   private val seen = new ConcurrentHashMap[UUID, Long]
+  private val partitions = new ConcurrentHashMap[UUID, Map[Int, Reached]]
+  /** When the sources were asked for records last. */
+  @volatile var looked: Long = System.currentTimeMillis()
 
   private def nodes(plan: SparkPlan): Seq[EventTimeWatermarkExec] = plan.collect { case e: EventTimeWatermarkExec => e }
   private def timeout(e: EventTimeWatermarkExec): Option[Long] =
@@ -30,10 +37,29 @@ class Watermarks(ceiling: Long) {
       val counted = e.eventTimeStats.value
       if (counted.count > 0) {
         seen.put(e.nodeId, now)
-        if (ceiling != Long.MaxValue) counted.max = math.min(counted.max, ceiling + e.delayMs)
+        Watermarks.times(e).foreach(note(e, _, now))
+        counted.max = reached(e).getOrElse(counted.max) min latest(e)
       }
     }
   }
+
+  private def note(e: EventTimeWatermarkExec, times: PartitionTimes, now: Long): Unit = {
+    val before = Option(partitions.get(e.nodeId)).getOrElse(Map.empty)
+    val read = times.value.map { case (p, micros) => p -> Reached(before.get(p).map(_.ms).foldLeft(Math.floorDiv(micros, 1000L))(_ max _), now) }
+    partitions.put(e.nodeId, before ++ read)
+    times.reset()
+  }
+
+  /** How far the partitions of a source are, milliseconds of event time; None where it has none. */
+  private def reached(e: EventTimeWatermarkExec): Option[Long] =
+    Option(partitions.get(e.nodeId)).filter(_.nonEmpty).map { all =>
+      val wait = e.session.sessionState.conf.getConfString(Watermarks.PartitionMs, "2000").toLong min timeout(e).getOrElse(Long.MaxValue)
+      val awake = all.values.filter(wait > 0 && looked - _.at < wait).map(_.ms)
+      if (awake.isEmpty) all.values.map(_.ms).max else awake.min
+    }
+
+  /** What a source's latest event time may be, milliseconds. */
+  private def latest(e: EventTimeWatermarkExec): Long = if (ceiling == Long.MaxValue) ceiling else ceiling + e.delayMs
 
   /** From time to time, between batches; True when Spark then runs one, with or without rows, as the watermark has moved. */
   def check(stream: StreamingQuery): Boolean = stream match {
@@ -53,29 +79,34 @@ class Watermarks(ceiling: Long) {
     val every = nodes(plan)
     val now = System.currentTimeMillis()
     every.foreach(e => seen.putIfAbsent(e.nodeId, now))
-    val (idle, awake) = every.partition(e => timeout(e).exists(now - seen.get(e.nodeId) >= _))
-    idle.nonEmpty && {
-      val tracker = Watermarks.Tracker.invoke(m).asInstanceOf[WatermarkTracker]
-      val at = tracker.watermarkMap
-      def watermarks(of: Seq[EventTimeWatermarkExec]): Seq[Long] = of.map(e => at.get(e.nodeId).flatten.getOrElse(0L))
-      val to = if (awake.nonEmpty) watermarks(awake).min else watermarks(idle).max
-      val behind = idle.filter(e => at.get(e.nodeId).flatten.forall(_ < to))
-      val moves = to > 0 && behind.nonEmpty
-      if (moves) {
-        behind.foreach(e => e.eventTimeStats.add(to + e.delayMs))
-        tracker.updateWatermark(plan)
-        Watermarks.forget(m.lastExecution)
-      }
-      moves
+    val tracker = Watermarks.Tracker.invoke(m).asInstanceOf[WatermarkTracker]
+    val before = every.map(e => tracker.watermarkMap.get(e.nodeId).flatten.getOrElse(0L))
+    val own = every.zip(before).map { case (e, at) => reached(e).fold(at)(r => at max (r min latest(e)) - e.delayMs) }
+    val (idle, awake) = every.zip(own).partition { case (e, _) => timeout(e).exists(now - seen.get(e.nodeId) >= _) }
+    val others = if (awake.nonEmpty) awake.map(_._2).min else idle.map(_._2).maxOption.getOrElse(0L)
+    val ahead = every.lazyZip(before).lazyZip(own).toSeq.flatMap { case (e, at, w) =>
+      val to = if (idle.exists(_._1 eq e)) w max others else w
+      if (to > at) Some(e -> to) else None
     }
+    ahead.foreach { case (e, to) => e.eventTimeStats.add(to + e.delayMs) }
+    if (ahead.nonEmpty) {
+      tracker.updateWatermark(plan)
+      Watermarks.forget(m.lastExecution)
+    }
+    ahead.nonEmpty
   }
 }
 
 object Watermarks {
   val Key = "pgstream.idle"
+  /** For how long partitions of a source wait for one that has no records; 0: for none. A setting of Spark's. */
+  val PartitionMs = "spark.pgstream.silentPartitionMs"
   // Protected in Scala, though nothing but this knows the watermark of each source.
   private val Lock = classOf[StreamExecution].getMethod("awaitProgressLock")
   private val Tracker = classOf[MicroBatchExecution].getMethod("watermarkTracker")
+
+  private def times(e: EventTimeWatermarkExec): Option[PartitionTimes] =
+    e.child.collectFirst(Function.unlift((p: SparkPlan) => p.expressions.flatMap(_.collectFirst { case s: Noted => s.times }).headOption))
 
   /** The watermark that Spark has already handed to the operators for a batch that has not begun. */
   private def forget(last: IncrementalExecution): Unit = last.watermarkPropagator match {
