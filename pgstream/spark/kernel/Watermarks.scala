@@ -3,6 +3,7 @@ package org.apache.spark.sql.pgstream
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
+import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec
 import org.apache.spark.sql.execution.streaming.runtime._
@@ -53,7 +54,8 @@ class Watermarks(ceiling: Long) {
   /** How far the partitions of a source are, milliseconds of event time; None where it has none. */
   private def reached(e: EventTimeWatermarkExec): Option[Long] =
     Option(partitions.get(e.nodeId)).filter(_.nonEmpty).map { all =>
-      val wait = e.session.sessionState.conf.getConfString(Watermarks.PartitionMs, "2000").toLong min timeout(e).getOrElse(Long.MaxValue)
+      val told = JavaUtils.timeStringAsMs(e.session.sessionState.conf.getConfString(Watermarks.PartitionMs, "2s"))
+      val wait = told min timeout(e).getOrElse(Long.MaxValue)
       val awake = all.values.filter(wait > 0 && looked - _.at < wait).map(_.ms)
       if (awake.isEmpty) all.values.map(_.ms).max else awake.min
     }
