@@ -1,6 +1,7 @@
 package org.apache.spark.sql.pgstream
 
 import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 
 import Json.Node
@@ -38,7 +39,8 @@ class Hold(ahead: Long) extends Changes.Processor {
   }
 
   private def until(timers: TimerValues): Long = timers.getCurrentWatermarkInMs() * 1000 + ahead
-  private def wake(time: Long): Unit = getHandle.registerTimer(Math.floorDiv(time - ahead + 999, 1000L))
+  private def wake(time: Long): Unit =
+    Sure.timer(there = false)(getHandle.registerTimer(Math.floorDiv(time - ahead + 999, 1000L)))
 }
 
 object Hold {

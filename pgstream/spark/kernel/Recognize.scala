@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.{AttributeReference, BasePredic
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
 import org.apache.spark.sql.catalyst.plans.logical.Project
 import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
+import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
 
@@ -73,8 +74,8 @@ class Recognize(
     val out = advance(key, p, watermark)
     val next = timer(p, watermark)
     if (next != p.timer) {
-      if (p.timer >= 0) getHandle.deleteTimer(p.timer)
-      if (next >= 0) getHandle.registerTimer(next)
+      if (p.timer >= 0) Sure.timer(there = true)(getHandle.deleteTimer(p.timer))
+      if (next >= 0) Sure.timer(there = false)(getHandle.registerTimer(next))
       p.timer = next
     }
     if (p.rows.isEmpty && p.waiting.isEmpty) state.clear() else state.update(written(p))

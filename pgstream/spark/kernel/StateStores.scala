@@ -5,8 +5,9 @@ import java.util.Arrays
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.conf.Configuration
-import org.rocksdb.{FlushOptions, ReadOptions, RocksDB => Native, RocksIterator, WriteOptions}
+import org.rocksdb.{BlockBasedTableConfig, FlushOptions, ReadOptions, RocksDB => Native, RocksIterator, WriteOptions}
 
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.timers.TimerStateUtils
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBEventForwarder, RocksDBStateStoreProvider}
 
 /**
@@ -17,9 +18,19 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, Roc
  * an operator does, is now asked once. What is kept, and how, is as without it.
  */
 class StateStores extends RocksDBStateStoreProvider {
+  protected def timersByKey: Boolean = true
+
   override def createRocksDB(root: String, conf: RocksDBConf, local: File, hadoop: Configuration, id: String, families: Boolean,
       checkpointIds: Boolean, partition: Int, events: Option[RocksDBEventForwarder], unique: Option[String]): RocksDB =
-    new RememberingDB(root, conf, local, hadoop, id, families, checkpointIds, partition, events, unique)
+    new RememberingDB(root, conf, local, hadoop, id, families, checkpointIds, partition, events, unique, timersByKey)
+}
+
+/**
+ * The same with timers by time alone. Spark keeps each a second time, by key, to tell whether it is set and to list those of a
+ * key: our operators know the one timer that a key has, and set it within `Sure`.
+ */
+class LeanStateStores extends StateStores {
+  override protected def timersByKey: Boolean = false
 }
 
 /**
@@ -29,10 +40,17 @@ class StateStores extends RocksDBStateStoreProvider {
  * that is (`state_rows` is without it), and each of them cost a read.
  */
 class RememberingDB(root: String, conf: RocksDBConf, local: File, hadoop: Configuration, id: String, families: Boolean,
-    checkpointIds: Boolean, partition: Int, events: Option[RocksDBEventForwarder], unique: Option[String])
+    checkpointIds: Boolean, partition: Int, events: Option[RocksDBEventForwarder], unique: Option[String], timersByKey: Boolean)
     extends RocksDB(root, conf, local, hadoop, id, families, checkpointIds, partition, events, unique) {
   private val uncounted = ConcurrentHashMap.newKeySet[String]
   @volatile private var memory: Remembering = _
+
+  // The cache is in pieces of some megabytes, half of each taken by what is not written yet: a filter of a large table
+  // may have no room there, and is then read from its file, and summed up, at each lookup. Beside the cache it takes ten bits a key.
+  rocksDbOptions.tableFormatConfig match {
+    case t: BlockBasedTableConfig => rocksDbOptions.setTableFormatConfig(t.setCacheIndexAndFilterBlocks(false))
+    case _ => ()
+  }
 
   override def load(version: Long, checkpoint: Option[String], readOnly: Boolean): RocksDB = {
     super.load(version, checkpoint, readOnly)
@@ -59,10 +77,17 @@ class RememberingDB(root: String, conf: RocksDBConf, local: File, hadoop: Config
     super.createColFamilyIfAbsent(name, internal)
   }
 
+  private def left(family: String): Boolean = !timersByKey && family.endsWith(TimerStateUtils.KEY_TO_TIMESTAMP_CF)
+
+  /** One that is not kept is there for who takes it away, which is Spark when it has gone off. */
+  override def get(key: Array[Byte], family: String): Array[Byte] =
+    if (left(family)) Option(Sure.looked.get).getOrElse(Sure.There).value else super.get(key, family)
+
   /** Below a write there is one read, which counts; what Spark's own is told, `none`, changes no count. */
   private def counting(family: String, none: Sure)(write: => Unit): Unit = {
     val told = if (uncounted.contains(family)) none else Sure.counted.get
-    if (told == null || memory == null) write
+    if (left(family)) ()
+    else if (told == null || memory == null) write
     else {
       memory.told = told
       try write finally memory.told = null
@@ -97,7 +122,7 @@ object Sure {
 
   /** The write of one value, or its removal, to count which Spark looks whether there is one. Not with a time to live. */
   def write(there: Boolean)(one: => Unit): Unit = within(counted, there)(one)
-  /** The setting of a timer, or its removal, before which Spark looks whether it is set. */
+  /** The setting of a timer, always within this, or its removal, before which Spark looks whether it is set. */
   def timer(there: Boolean)(one: => Unit): Unit = within(looked, there)(one)
 
   private def within(told: ThreadLocal[Sure], there: Boolean)(one: => Unit): Unit = {

@@ -59,7 +59,8 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
   /** Release what the watermark has reached, in event-time order; keep the rest. `fired`: the timer that has woken us. */
   private def settle(watermark: Long, fresh: Iterable[Waiting], changes: Iterable[Version], fired: Option[Long]): Iterator[Change] = {
     val held = waiting.get().toArray
-    val known = (versions.get() ++ changes).toArray.sortWith(_.before(_))
+    val before = versions.get().toArray
+    val known = (before ++ changes).sortWith(_.before(_))
     val (ready, more) = (held ++ fresh).partition(_.time <= watermark)
     val out = ready.sortBy(_.time).map(w => w -> at(known, w.time)).collect {
       case (w, Some(v)) => Change(v.row, w.row, 0, w.time, -1, -1L, delete = false)
@@ -67,8 +68,7 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
     }
     val valid = prune(known, watermark, changes.nonEmpty)
     if (ready.nonEmpty || fresh.nonEmpty) keep(held, more)
-    if (ttl > 0) wake(more, valid, watermark)
-    else wake(alarm(held).filterNot(fired.contains), alarm(more))
+    wake(alarm(held, before).filterNot(fired.contains), alarm(more, valid))
     out.iterator
   }
 
@@ -80,23 +80,20 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
   private def keep(held: Array[Waiting], rows: Array[Waiting]): Unit =
     if (rows.nonEmpty) waiting.put(rows) else if (held.nonEmpty) waiting.clear()
 
-  /** One timer a key, for the earliest row that waits; the one that has fired Spark removes by itself. */
-  private def alarm(rows: Array[Waiting]): Option[Long] =
-    if (rows.isEmpty) None else Some(Math.floorDiv(rows.map(_.time).min + 999, 1000L))
+  /**
+   * One timer a key: for the earliest row that waits, with a time to live else to forget the last version. The one that has
+   * fired Spark removes by itself.
+   */
+  private def alarm(rows: Array[Waiting], valid: Array[Version]): Option[Long] =
+    if (rows.nonEmpty) Some(Math.floorDiv(rows.map(_.time).min + 999, 1000L))
+    else if (ttl > 0) valid.lastOption.map(v => Math.floorDiv(v.time + ttl, 1000L) + 1)
+    else None
 
   private def wake(set: Option[Long], next: Option[Long]): Unit =
     if (set != next) {
       set.foreach(t => Sure.timer(there = true)(getHandle.deleteTimer(t)))
       next.foreach(t => Sure.timer(there = false)(getHandle.registerTimer(t)))
     }
-
-  /** With a time to live there is a timer to forget the last version, too. Those that the watermark has passed Spark removes by itself. */
-  private def wake(rows: Array[Waiting], valid: Array[Version], watermark: Long): Unit = {
-    val next = alarm(rows).orElse(valid.lastOption.map(v => Math.floorDiv(v.time + ttl, 1000L) + 1))
-    val set = getHandle.listTimers().toArray
-    set.filter(t => !next.contains(t) && t * 1000 > watermark).foreach(getHandle.deleteTimer)
-    next.filterNot(set.contains).foreach(getHandle.registerTimer)
-  }
 
   private def prune(known: Array[Version], watermark: Long, changed: Boolean): Array[Version] = {
     val past = known.lastIndexWhere(_.time <= watermark)

@@ -1,4 +1,5 @@
-"""The state store that remembers what it was asked last: it goes on where Spark's began, and counts as that does."""
+"""The state store that remembers what it was asked last: queries that began with Spark's, or with that of an older
+pgstream, go on with it; and it counts as Spark's does."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.Pyt
 
 _SETTING = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
-SPARKS, OURS = f"{_STATE}.RocksDBStateStoreProvider", f"{_STATE}.pgstream.StateStores"
+SPARKS, OLDER = f"{_STATE}.RocksDBStateStoreProvider", f"{_STATE}.pgstream.StateStores"
+OURS = f"{_STATE}.pgstream.LeanStateStores"
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +48,7 @@ OVER = "SELECT k, v, count(*) OVER (PARTITION BY k ORDER BY rowtime() RANGE INTE
 TEMPORAL = "SELECT s.k, s.v, c.c FROM s LEFT JOIN c ON s.k = c.k"
 
 
-@pytest.mark.parametrize("first", [SPARKS, OURS])
+@pytest.mark.parametrize("first", [SPARKS, OLDER, OURS])
 @pytest.mark.parametrize("sql", [OVER, TEMPORAL])
 def test_a_query_goes_on_where_it_was(sql: str, first: str, spark: SparkSession, tmp_path: Path) -> None:
     made = feed(spark, tmp_path / "in")
