@@ -38,10 +38,12 @@ def sized(config: Config, options: Mapping[str, str]) -> dict[str, object]:
     """The worker's settings that a pool's own options decide; the server's are the defaults."""
     cores = options.get("compute_pool.cores")
     memory = config.spark_memory_mb * SIZES[options.get("compute_pool.size", "SMALL")]
+    wait = options.get("compute_pool.silent_partition_ms")
+    silence = {} if wait is None else {"spark.pgstream.silentPartitionMs": wait}  # read by Watermarks.scala
     return {
         "master": options.get("compute_pool.master") or (f"local[{cores}]" if cores else config.spark_master),
         "memory_mb": int(options.get("compute_pool.memory_mb", memory)),
-        "spark": {k: v for k, v in options.items() if k.startswith("spark.")},
+        "spark": {k: v for k, v in options.items() if k.startswith("spark.")} | silence,
     }
 
 

@@ -42,7 +42,7 @@ SETTINGS: dict[str, str] = {
     "spark.hadoop.fs.file.impl": f"{_KERNEL}.LocalFiles",
     # Our manager syncs what it writes; a second file with a checksum beside each would double the writes.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # A query's checkpoint says which it began with: older ones go on with Spark's own.
+    # A query's checkpoint says which it began with: older ones go on with theirs.
     f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.pgstream.LeanStateStores",
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
     # A snapshot is made in the batch, and holds it up; the newest is stored once a minute, whatever is set here.

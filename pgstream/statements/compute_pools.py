@@ -40,7 +40,7 @@ _NEVER = (
     # where a cluster runs what it is given, and as whom
     "kubernetes.", "yarn.", "kerberos.", "security.",
     # what the pool's own parameters say
-    "master", "app.", "driver.memory",
+    "master", "app.", "driver.memory", "pgstream.",
 )  # fmt: skip
 # A pool's parameters are shown to whoever may see it.
 _SECRET = ("secret", "password", "token", "credential", "access.key", "account.key", "private.key")
@@ -54,6 +54,8 @@ OPTIONS = OptionTable(
                minimum=256),
         Option("compute_pool.cores", Kind.INTEGER, "Cores of this machine that it uses; all when absent.", minimum=1),
         Option("compute_pool.master", Kind.TEXT, "Spark master, instead of this machine.", example="spark://host:7077"),
+        Option("compute_pool.silent_partition_ms", Kind.INTEGER,
+               "For how long the partitions of a source wait for one without records; 2000 when absent.", minimum=0),
         Option("spark.", Kind.TEXT, "A setting of Spark, for this pool; not one that loads code or reads files.",
                prefix=True, example="spark.sql.shuffle.partitions", never=_NEVER, nowhere=_SECRET),
     ),
@@ -65,7 +67,8 @@ class CreateComputePool(Create):
 
     Make a pool: a process of its own with Spark in it, that queries run in. It starts when it is first needed.
     Parameters: ``compute_pool.size`` (SMALL, MEDIUM, LARGE), ``compute_pool.timeout_min``, and of ours
-    ``compute_pool.memory_mb``, ``compute_pool.cores``, ``compute_pool.master``, ``spark.…``.
+    ``compute_pool.memory_mb``, ``compute_pool.cores``, ``compute_pool.master``,
+    ``compute_pool.silent_partition_ms``, ``spark.…``.
     """
 
     kind: ClassVar[str] = "compute_pool"

@@ -59,7 +59,7 @@ def patient(db: psycopg.Connection[Any]) -> Iterator[None]:
     """The session's pool, in which nothing is silent for ten minutes: this machine may be as slow as it likes."""
     # On this machine, also where the default pool has all of a cluster.
     db.execute("CREATE COMPUTE_POOL patient WITH ('compute_pool.memory_mb' = 512, 'compute_pool.master' = 'local[2]', "
-               "'spark.pgstream.silentPartitionMs' = 600000)")  # fmt: skip
+               "'compute_pool.silent_partition_ms' = 600000)")  # fmt: skip
     db.execute("USE COMPUTE_POOL patient")
     yield
     for what in ("rows", "windows"):

@@ -5,6 +5,7 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, BinaryExpression, Expression, UnaryExpression}
 import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, ExprCode}
 import org.apache.spark.sql.catalyst.expressions.codegen.Block._
@@ -49,17 +50,23 @@ object PartitionTimes {
   private class Latest(val partition: Int) extends Serializable { @volatile var time: Long = Long.MinValue }
 }
 
-/** A record's event time as it is, noted as one of its partition. */
+/** A record's event time as it is, noted as one of its partition; those without one have one of their own. */
 case class Noted(time: Expression, partition: Expression, times: PartitionTimes) extends BinaryExpression {
   override def left: Expression = time
   override def right: Expression = partition
   // It notes: it must neither move nor be asked twice.
   override lazy val deterministic: Boolean = false
   override def dataType: DataType = time.dataType
-  override protected def nullSafeEval(t: Any, p: Any): Any = { times.see(p.asInstanceOf[Int], t.asInstanceOf[Long]); t }
+  override def nullable: Boolean = time.nullable
+  override def eval(row: InternalRow): Any = {
+    val t = time.eval(row)
+    if (t != null) times.see(Option(partition.eval(row)).fold(-1)(_.asInstanceOf[Int]), t.asInstanceOf[Long])
+    t
+  }
   override protected def doGenCode(ctx: CodegenContext, ev: ExprCode): ExprCode = {
     val noted = ctx.addReferenceObj("times", times)
-    nullSafeCodeGen(ctx, ev, (t, p) => s"$noted.see($p, $t); ${ev.value} = $t;")
+    val (t, p) = (time.genCode(ctx), partition.genCode(ctx))
+    ev.copy(code"${t.code} ${p.code} if (!${t.isNull}) $noted.see(${p.isNull} ? -1 : ${p.value}, ${t.value});", t.isNull, t.value)
   }
   override protected def withNewChildrenInternal(l: Expression, r: Expression): Noted = copy(time = l, partition = r)
 }
@@ -78,7 +85,8 @@ object EventTime {
   private def noted(d: ClassicDataset[_]): DataFrame =
     d.queryExecution.analyzed.output.find(_.name == Changes.Partition).fold[DataFrame](d.toDF()) { partition =>
       val times = new PartitionTimes
-      d.sparkSession.sparkContext.register(times, "event times")
+      // Without a name: Spark tells those with one to its listeners, of each task.
+      d.sparkSession.sparkContext.register(times)
       over(d)(Noted(_, partition, times))
     }
 

@@ -3,7 +3,6 @@ package org.apache.spark.sql.pgstream
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
-import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.operators.stateful.EventTimeWatermarkExec
 import org.apache.spark.sql.execution.streaming.runtime._
@@ -21,7 +20,10 @@ import org.apache.spark.sql.streaming.StreamingQuery
  * once more what another had made by a moment releases what that one had released.
  */
 class Watermarks(ceiling: Long) {
+  /** A partition's latest event time, and when it had records last; milliseconds. */
   private case class Reached(ms: Long, at: Long)
+  /** A source's watermark as Spark has it, and as it is by its own partitions; milliseconds. */
+  private case class Standing(of: EventTimeWatermarkExec, told: Long, own: Long, idle: Boolean)
   private val seen = new ConcurrentHashMap[UUID, Long]
   private val partitions = new ConcurrentHashMap[UUID, Map[Int, Reached]]
   /** When the sources were asked for records last. */
@@ -54,7 +56,7 @@ class Watermarks(ceiling: Long) {
   /** How far the partitions of a source are, milliseconds of event time; None where it has none. */
   private def reached(e: EventTimeWatermarkExec): Option[Long] =
     Option(partitions.get(e.nodeId)).filter(_.nonEmpty).map { all =>
-      val told = JavaUtils.timeStringAsMs(e.session.sessionState.conf.getConfString(Watermarks.PartitionMs, "2s"))
+      val told = e.session.sessionState.conf.getConfString(Watermarks.PartitionMs, "2000").toLong
       val wait = told min timeout(e).getOrElse(Long.MaxValue)
       val awake = all.values.filter(wait > 0 && looked - _.at < wait).map(_.ms)
       if (awake.isEmpty) all.values.map(_.ms).max else awake.min
@@ -78,19 +80,18 @@ class Watermarks(ceiling: Long) {
 
   private def follow(m: MicroBatchExecution): Boolean = {
     val plan = m.lastExecution.executedPlan
-    val every = nodes(plan)
     val now = System.currentTimeMillis()
-    every.foreach(e => seen.putIfAbsent(e.nodeId, now))
     val tracker = Watermarks.Tracker.invoke(m).asInstanceOf[WatermarkTracker]
-    val before = every.map(e => tracker.watermarkMap.get(e.nodeId).flatten.getOrElse(0L))
-    val own = every.zip(before).map { case (e, at) => reached(e).fold(at)(r => at max (r min latest(e)) - e.delayMs) }
-    val (idle, awake) = every.zip(own).partition { case (e, _) => timeout(e).exists(now - seen.get(e.nodeId) >= _) }
-    val others = if (awake.nonEmpty) awake.map(_._2).min else idle.map(_._2).maxOption.getOrElse(0L)
-    val ahead = every.lazyZip(before).lazyZip(own).toSeq.flatMap { case (e, at, w) =>
-      val to = if (idle.exists(_._1 eq e)) w max others else w
-      if (to > at) Some(e -> to) else None
+    val sources = nodes(plan).map { e =>
+      val told = tracker.watermarkMap.get(e.nodeId).flatten.getOrElse(0L)
+      val own = reached(e).fold(told)(r => told max ((r min latest(e)) - e.delayMs))
+      seen.putIfAbsent(e.nodeId, now)
+      Standing(e, told, own, timeout(e).exists(now - seen.get(e.nodeId) >= _))
     }
-    ahead.foreach { case (e, to) => e.eventTimeStats.add(to + e.delayMs) }
+    val awake = sources.filterNot(_.idle)
+    val others = if (awake.nonEmpty) awake.map(_.own).min else sources.map(_.own).maxOption.getOrElse(0L)
+    val ahead = sources.map(s => s -> (if (s.idle) s.own max others else s.own)).filter { case (s, to) => to > s.told }
+    ahead.foreach { case (s, to) => s.of.eventTimeStats.add(to + s.of.delayMs) }
     if (ahead.nonEmpty) {
       tracker.updateWatermark(plan)
       Watermarks.forget(m.lastExecution)
@@ -101,7 +102,7 @@ class Watermarks(ceiling: Long) {
 
 object Watermarks {
   val Key = "pgstream.idle"
-  /** For how long partitions of a source wait for one that has no records; 0: for none. A setting of Spark's. */
+  /** For how long partitions of a source wait for one that has no records; 0: for none. A pool's 'compute_pool.silent_partition_ms'. */
   val PartitionMs = "spark.pgstream.silentPartitionMs"
   // Protected in Scala, though nothing but this knows the watermark of each source.
   private val Lock = classOf[StreamExecution].getMethod("awaitProgressLock")

@@ -102,4 +102,7 @@ def test_sizes_and_settings_of_a_pool() -> None:
         "master": "local[3]", "memory_mb": 4000, "spark": {"spark.sql.shuffle.partitions": "7"},
     }  # fmt: skip
     own = {"compute_pool.master": "spark://h:7077", "compute_pool.memory_mb": "512"}
-    assert launch.sized(config, own) == {"master": "spark://h:7077", "memory_mb": 512, "spark": {}}
+    own |= {"compute_pool.silent_partition_ms": "0"}
+    assert launch.sized(config, own) == {
+        "master": "spark://h:7077", "memory_mb": 512, "spark": {"spark.pgstream.silentPartitionMs": "0"},
+    }  # fmt: skip
