@@ -44,12 +44,13 @@ object GroupOrder extends Rule[SparkPlan] {
  * lengths, the beginning of a text.
  */
 case class KeyOrder(child: Expression) extends UnaryExpression {
-  @transient private lazy val place = new KeyPlace
+  // One for all code that is made of it: a comparison asks for its two rows in two places.
+  @transient lazy val place = new KeyPlace
   override def dataType: DataType = LongType
   override protected def nullSafeEval(key: Any): Any = place.of(key.asInstanceOf[Array[Byte]])
   override protected def doGenCode(ctx: CodegenContext, ev: ExprCode): ExprCode = {
-    val place = ctx.addMutableState(classOf[KeyPlace].getName, "place", v => s"$v = new ${classOf[KeyPlace].getName}();")
-    defineCodeGen(ctx, ev, key => s"$place.of($key)")
+    val me = ctx.addReferenceObj("keyOrder", this)
+    defineCodeGen(ctx, ev, key => s"$me.place().of($key)")
   }
   override protected def withNewChildInternal(c: Expression): KeyOrder = copy(child = c)
 }

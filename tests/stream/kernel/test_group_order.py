@@ -1,15 +1,22 @@
-"""The order in which rows come into an operator: no key comes behind one whose bytes are less."""
+"""The order in which rows come into an operator: no key comes behind one whose bytes are less, nor twice."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.stream
+from tests.stream.kernel.feed import Feed, Record, Relation
+
+pytestmark = [
+    pytest.mark.stream,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 def keys(chance: random.Random) -> Iterator[bytes]:
@@ -33,3 +40,14 @@ def test_keys_that_begin_alike_are_told_apart(spark: SparkSession) -> None:
     place = jvm.org.apache.spark.sql.pgstream.KeyPlace()
     numbers = random.Random(3).sample(range(100_000), 500)
     assert len({place.of(b"\0" * 16 + b"customer_%08d" % n) for n in numbers}) == 500
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_key_comes_once_in_a_batch(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+    """Behind a NULL all other keys have one number, so that rows are compared."""
+    chance = random.Random(seed)
+    names = [None] * 8 + [f"k{chance.randrange(40)}" for _ in range(600)]
+    records = [Record({"k": k, "v": i}, 1_700_000_000_000, 0, i) for i, k in enumerate(names)]
+    feed = Feed(spark, tmp_path, [Relation("s", {"k": "VARCHAR", "v": "INTEGER"}, batches=[records])])
+    _, added = feed.run("SELECT k, count(DISTINCT v) AS n FROM s GROUP BY k")
+    assert sorted(added, key=str) == sorted(Counter(names).items(), key=str)
