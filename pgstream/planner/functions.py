@@ -63,6 +63,7 @@ ARRIVAL = "`__partition`, `__offset`"
 _ORDER = f"struct({ARRIVAL})"
 _LISTED = f"collect_list(if({{0}} is null, null, struct({ARRIVAL}, cast({{0}} as string) as v)))"
 _LISTAGG = f"if(size({_LISTED}) = 0, null, array_join(transform(array_sort({_LISTED}), e -> e.v), {{1}}))"
+_GATHERED = f"collect_list(struct({ARRIVAL}, {{0}} as v))"
 _KEPT = f"collect_list(if({{1}}, struct({ARRIVAL}, {{0}} as v), null))"
 FILTERED_ARRAY = f"if(size({_KEPT}) = 0, null, transform(array_sort({_KEPT}), e -> e.v))"  # ARRAY_AGG where {1}
 _JSON = "get_json_object({0}, {1})"
@@ -97,7 +98,7 @@ _AGGREGATES = [
     *_row("LAST_VALUE", f"max_by({{0}}, if({{0}} is null, null, {_ORDER}))", type="0", aggregate=True),
     *_row(
         "ARRAY_AGG",
-        f"transform(array_sort(collect_list(struct({ARRIVAL}, {{0}} as v))), e -> e.v)",
+        f"if(size({_GATHERED}) = 0, null, transform(array_sort({_GATHERED}), e -> e.v))",
         aggregate=True,
     ),
 ]

@@ -132,8 +132,10 @@ class Lookup:
         """The greatest parts that read nothing but the stream's row."""
         kinds = (exp.Column, exp.Dot, exp.Bracket, exp.Cast)
         if (isinstance(node, kinds) or _is_called(node)) and self.bounded.slices.range(node) is not None:
-            used = [c for c in node.find_all(exp.Column) if not isinstance(c.this, exp.Star)]
-            if used and all(self._is_outer(c, names, columns) for c in used) and self._compiles(node):
+            units = {id(u) for c in node.find_all(exp.Anonymous) for u in _units(c)}
+            used = [c for c in node.find_all(exp.Column) if not isinstance(c.this, exp.Star) and id(c) not in units]
+            reads = bool(used) or any(map(_is_of_row, node.find_all(exp.Anonymous)))
+            if reads and all(self._is_outer(c, names, columns) for c in used) and self._compiles(node):
                 yield node
                 return
         start = node.meta.get("start")
@@ -196,6 +198,18 @@ class Lookup:
 
 def _listed(cte: Cte) -> str:
     return f"({', '.join(map(quote_always, cte.columns))})" if cte.columns else ""
+
+
+def _units(call: exp.Anonymous) -> list[exp.Expr]:
+    """The units of time among a call's arguments, which look like columns."""
+    row = FUNCTIONS.get(str(call.this).upper())
+    return [call.expressions[i] for i in row.units if i < len(call.expressions)] if row is not None else []
+
+
+def _is_of_row(call: exp.Anonymous) -> bool:
+    """Whether a call without arguments tells something of the stream's row: its event time."""
+    row = FUNCTIONS.get(str(call.this).upper())
+    return row is not None and "`__time`" in (row.template(0) or "")
 
 
 def _is_called(node: exp.Expr) -> bool:

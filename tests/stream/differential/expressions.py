@@ -161,7 +161,10 @@ class Expressions:
                              E(f"ASCII({a.ours})", f"ascii({a.pg})", "int")])  # fmt: skip
         if choice == 9:
             a = self.of("str", depth)
-            number = rf"CASE WHEN {a.pg} ~ '^\s*[+-]?[0-9]{{1,9}}(\.[0-9]*)?\s*$' THEN trunc({a.pg}::numeric)::int END"
+            number = (
+                rf"CASE WHEN {a.pg} ~ '^\s*[+-]?[0-9]{{1,9}}(\.[0-9]*)?\s*$' THEN trunc({a.pg}::numeric)::int "
+                rf"WHEN {a.pg} ~ '^\s*[+-]?\.[0-9]*\s*$' THEN 0 END"
+            )
             return E(f"TRY_CAST({a.ours} AS INTEGER)", number, "int")
         if choice == 10:
             a = self.of("dbl", depth)

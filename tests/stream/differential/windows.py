@@ -54,7 +54,9 @@ class Windows(Selects):
             f"SELECT z.*, {moment(start)} AS window_start, {moment(end)} AS window_end "
             f"FROM ({times}) z, generate_series(0, {size // step - 1}) i WHERE __time < {end}"
         )
-        return replace(rows, ours=f"{words.format(name)} {rows.alias}", pg=f"({bounds}) {rows.alias}")
+        # A record in several windows is several rows, whose order nothing says.
+        placed = rows.placed and (kind == "T" or size == step)
+        return replace(rows, ours=f"{words.format(name)} {rows.alias}", pg=f"({bounds}) {rows.alias}", placed=placed)
 
     def windowed(self, final: bool, kinds: str = "TTHCS", sets: bool = False) -> Query:
         """GROUP BY with a window over a relation. Not ``final``: running values are seen, that of the last row too."""
