@@ -71,6 +71,7 @@ OPERATORS: dict[str, plan.Node] = {
         plan.Expr("k", "`k`"),
         "a",
         "b",
+        by_key=True,
     ),
     "join of changelogs": plan.ChangelogJoin(latest(), latest(), "inner", _PAIR, "a", "b"),
 }

@@ -42,6 +42,8 @@ def _ahead(node: plan.IntervalJoin) -> int:
 
 
 def _intervals(node: plan.Node) -> int:
-    """By how much results are behind the watermark of the sources, at most; a join of operators adds a millisecond."""
+    """By how much results are behind the watermark of the sources, at most."""
     below = max(map(_intervals, plan.inputs(node)), default=0)
-    return below + node.within_ms + 1 if isinstance(node, plan.IntervalJoin) else below
+    if not isinstance(node, plan.IntervalJoin):
+        return below
+    return below + (node.behind_ms if node.by_key else node.within_ms + 1)

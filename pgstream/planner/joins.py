@@ -94,8 +94,9 @@ def _joined(
         _check_versions(node, how, on.keys, right)
         made = plan.TemporalJoin(*inputs, how, on.keys, left_alias, right_alias)
     else:
+        behind = apart + 1 if how != "inner" or left.bounds.known or right.bounds.known else 0
         made = plan.IntervalJoin(*inputs, how, apart, *on.keys[0], left_alias, right_alias, on.keys[1:],
-                                 None if how == "inner" else others)  # fmt: skip
+                                 None if how == "inner" else others, by_key=True, behind_ms=behind)  # fmt: skip
     # The event time of a temporal join is the left row's.
     times = frozenset(_prefix(left_alias, t) for t in left.times) if apart is None else frozenset()
     step = Step(made, columns, joined=True, stateful=True, placed=False, times=times, bounds=bounds)

@@ -25,7 +25,7 @@ import math
 
 import msgspec
 
-VERSION = 10
+VERSION = 11
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -219,7 +219,9 @@ class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interva
     ``left_key`` / ``right_key`` are over the unprefixed columns of each input, ``more`` are further such pairs, and
     ``condition`` is over the prefixed columns. Output: prefixed columns of both. ``__time``: the later of the two (that
     of the present side for an unmatched row). Mode: append. ``ahead_ms``: rows that are further ahead of the watermark
-    wait, since those without a match come when it has passed them; from version 9 on.
+    wait, since those without a match come when it has passed them; from version 9 on. ``by_key``: the kernel keeps the
+    rows of each key together; plans of before version 11 have Spark's own join. ``behind_ms``: how long after the
+    watermark has passed it a row may come, as one without a match does, and for a window of one side its pair.
     """
 
     left: Node
@@ -233,6 +235,8 @@ class IntervalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="interva
     more: list[tuple[Expr, Expr]] = []
     condition: Expr | None = None
     ahead_ms: int | None = None
+    by_key: bool = False
+    behind_ms: int = 0
 
 
 class TemporalJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="temporal_join"):

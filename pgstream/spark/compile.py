@@ -236,6 +236,8 @@ class Compiler:
 
     def join(self, node: IntervalJoin) -> Step:
         left, right = self.node(node.left), self.node(node.right)
+        if node.by_key:
+            return self.operators.interval_join(node, left, right)
         pairs = [(node.left_key, node.right_key), *node.more]
         # Rows of operators come when the watermark has reached their time, to the millisecond: for the join they are
         # just after it. How far apart two rows are is then compared by their own times.

@@ -1,8 +1,8 @@
 """The kernel's operators as steps of a DataFrame: what each is told, and which columns go in and come out.
 
 Owns: the configuration of ``Emptied``, ``Hold``, ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``,
-``TemporalJoin``, ``Rank``, ``Over``, ``Recognize`` (``kernel``). Must not know: how their inputs are compiled. Start at
-``Operators.operate``.
+``IntervalJoin``, ``TemporalJoin``, ``Rank``, ``Over``, ``Recognize`` (``kernel``). Must not know: how their inputs are
+compiled. Start at ``Operators.operate``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pgstream.planner.plan import (
     ChangeAggregate,
     ChangelogJoin,
     Expr,
+    IntervalJoin,
     Lookup,
     Normalize,
     Over,
@@ -171,13 +172,29 @@ class Operators:
         return attempt(lambda: step.df.select(*_columns(step.visible), *map(named, more), *hidden), step.df, more)
 
     def sides(
-        self, node: TemporalJoin | ChangelogJoin, left: Step, right: Step
+        self, node: TemporalJoin | ChangelogJoin | IntervalJoin, left: Step, right: Step
     ) -> tuple[list[str], DataFrame, DataFrame]:
         """The names of the key's columns, and both inputs with them."""
-        names = [f"__key_{i}" for i in range(len(node.keys))]
-        a = self.keyed(left, [k for k, _ in node.keys], names, node.left_alias)
-        b = self.keyed(right, [k for _, k in node.keys], names, node.right_alias)
+        keys = [(node.left_key, node.right_key), *node.more] if isinstance(node, IntervalJoin) else node.keys
+        names = [f"__key_{i}" for i in range(len(keys))]
+        a = self.keyed(left, [k for k, _ in keys], names, node.left_alias)
+        b = self.keyed(right, [k for _, k in keys], names, node.right_alias)
         return names, *self.alike(a, b, names)
+
+    def interval_join(self, node: IntervalJoin, left: Step, right: Step) -> Step:
+        names, a, b = self.sides(node, left, right)
+        told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "within_ms": node.within_ms,
+                           "behind_ms": node.behind_ms})  # fmt: skip
+        meets = None
+        if (on := node.condition) is not None:
+            rows = DataFrame(self.kernel.IntervalJoin.shape(a._jdf, b._jdf, told), self.spark)
+            meets = attempt(lambda: rows.select(fn.expr(f"({on.sql}) AND true").alias("on")), rows, [on])._jdf
+        a, b = self.on_time(left, a), self.on_time(right, b)
+        df = DataFrame(self.kernel.IntervalJoin.apply(a._jdf, b._jdf, meets, told), self.spark)
+        columns = _columns([c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names])
+        if node.ahead_ms is None:
+            return Step(timed(df.select(*columns, "__time")), stateful=True)
+        return self.hold(timed(df.select(*columns, fn.hash("__time").alias("__key"), "__time")), node.ahead_ms)
 
     def changelog_join(self, node: ChangelogJoin, left: Step, right: Step) -> Step:
         names, a, b = self.sides(node, left, right)

@@ -117,13 +117,17 @@ object Changes {
     ClassicDataset.ofRows(d.sparkSession, Project(list.map { case (n, e) => Alias(e, n)() }, d.logicalPlan)).as[Change]
   }
 
-  /** As `groupByKey(_.key).transformWithState`, which would make a Change of every row only to read its key. */
-  def run(changes: Dataset[Change], p: Processor, mode: String, time: TimeMode): Dataset[Change] = {
+  /**
+   * As `groupByKey(_.key).transformWithState`, which would make a Change of every row only to read its key. Rows come out as
+   * much as `behindMs` after the watermark has passed their event time.
+   */
+  def run(changes: Dataset[Change], p: Processor, mode: String, time: TimeMode, behindMs: Long = 0): Dataset[Change] = {
     val d = changes.asInstanceOf[ClassicDataset[Change]]
     val out = d.queryExecution.analyzed.output
     val key = out.filter(_.name == "key")
     val to = if (mode == "append") OutputMode.Append() else OutputMode.Update()
-    ClassicDataset.ofRows(d.sparkSession, TransformWithState(key, out, p, time, to, d.queryExecution.analyzed)).as[Change]
+    val plan = TransformWithState(key, out, p, time, to, d.queryExecution.analyzed)
+    ClassicDataset.ofRows(d.sparkSession, if (behindMs > 0) Behind.of(plan, behindMs) else plan).as[Change]
   }
 
   /**

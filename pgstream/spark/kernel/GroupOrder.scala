@@ -81,6 +81,6 @@ private object KeyPlace { val Furthest = 127 }
 class Extensions extends (SparkSessionExtensions => Unit) {
   override def apply(e: SparkSessionExtensions): Unit = {
     for (rule <- Seq(GroupOrder, WindowSave, Together, KafkaRead)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
-    e.injectPlannerStrategy(_ => BatchRowsStrategy)
+    for (strategy <- Seq(BatchRowsStrategy, BehindStrategy)) e.injectPlannerStrategy(_ => strategy)
   }
 }

@@ -7,11 +7,9 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 
-import org.apache.spark.sql.{DataFrame, Dataset, Encoders, Row}
-import org.apache.spark.sql.catalyst.expressions.{AttributeReference, BasePredicate, BoundReference, Expression, Predicate, SortOrder, UnsafeProjection}
+import org.apache.spark.sql.{DataFrame, Dataset, Encoders}
+import org.apache.spark.sql.catalyst.expressions.{BasePredicate, BoundReference, Expression, Predicate, SortOrder, UnsafeProjection}
 import org.apache.spark.sql.catalyst.expressions.codegen.LazilyGeneratedOrdering
-import org.apache.spark.sql.catalyst.plans.logical.Project
-import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
 import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
@@ -157,9 +155,7 @@ object Recognize {
   def shape(df: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
     val fields = told(c, Changes.visible(df), Pattern.read(c.get("pattern"))).map { case (name, r) => StructField(name, r.dataType) }
-    val s = df.sparkSession
-    // A relation that the optimizer cannot see to be empty.
-    s.createDataFrame(s.sparkContext.emptyRDD[Row], StructType(fields))
+    Bound.shape(df, fields)
   }
 
   private def told(c: JsonNode, schema: StructType, pattern: Pattern): IndexedSeq[(String, Read)] =
@@ -201,7 +197,7 @@ object Recognize {
     val pattern = Pattern.read(c.get("pattern"))
     val reads = told(c, schema, pattern)
     val names = reads.map(_._1)
-    val defined = bound(conditions, names)
+    val defined = Bound.columns(conditions, names)
     val order = c.get("order").elements().asScala.toSeq.map { o =>
       Kept.sortOrder(schema, o.str("column"), o.get("descending").asBoolean, o.get("nulls_first").asBoolean)
     }
@@ -210,19 +206,6 @@ object Recognize {
       schema, order, pattern, reads.map(_._2), pattern.variables.map(defined.get), c.strings("tells").map(names.indexOf(_)).toArray,
       Skip(c.str("skip"), pattern.variables.indexOf(c.str("to"))), micros("within_ms"), micros("ttl_ms"))
   }
-
-  /** The columns as expressions over a row of the reads. */
-  private def bound(conditions: DataFrame, names: IndexedSeq[String]): Map[String, Expression] =
-    if (conditions == null) Map.empty
-    else conditions.asInstanceOf[ClassicDataset[_]].queryExecution.optimizedPlan match {
-      case Project(list, _) =>
-        list.map { e =>
-          e.name -> e.children.headOption.getOrElse(e).transform {
-            case a: AttributeReference => BoundReference(names.indexOf(a.name), a.dataType, nullable = true)
-          }
-        }.toMap
-      case other => throw new IllegalStateException(s"conditions became ${other.nodeName}")
-    }
 
   /** The matches in rows that are there, without a query, as the watermark (ms) passes some points. */
   def replay(df: DataFrame, conditions: DataFrame, config: String, watermarks: java.util.List[Number]): DataFrame = {

@@ -1,0 +1,144 @@
+"""Interval joins of streams whose keys have one row or thousands, against PostgreSQL over all records at once; what
+they keep, what they tell at once and what when event time has passed it. Late rows are dropped and counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.stream.kernel.feed import Feed, Oracle, Record, Relation
+from tests.stream.kernel.test_differential import SEED, plain, postgres
+
+__all__ = ["postgres"]
+pytestmark = [
+    pytest.mark.stream,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+BASE = 1_700_000_000_000
+KINDS = {"": "JOIN", "LEFT": "LEFT JOIN", "FULL": "FULL JOIN"}
+_COLUMNS = {"k": "VARCHAR", "id": "INTEGER", "v": "INTEGER", "pad": "VARCHAR"}
+
+
+def streams(seed: int, batches: int, rows: int, keys: Callable[[random.Random], str | None]) -> list[Relation]:
+    """Two streams, ``rows`` seconds a batch, each row up to three seconds out of order; a last row ends event time."""
+    r = random.Random(seed)
+    made = [Relation(name, _COLUMNS) for name in "ab"]
+    for relation in made:
+        number = 0
+        for b in range(batches):
+            batch = []
+            for i in range(rows):
+                number += 1
+                values = {"k": keys(r), "id": number, "v": r.randint(0, 4), "pad": "x" * r.choice([0, 5, 200])}
+                batch.append(Record(values, BASE + (b * rows + i) * 1000 - r.choice([0, 0, 1000, 3000]), 0, number))
+            r.shuffle(batch)
+            relation.batches.append(batch)
+        end = BASE + (batches * rows + 1000) * 1000
+        relation.batches.append([Record({"k": "end", "id": -1, "v": 0, "pad": ""}, end, 0, number + 1)])
+    return made
+
+
+def select(how: str, seconds: int, on: str = "") -> tuple[str, str]:
+    """What runs, and what PostgreSQL is asked."""
+    kind = KINDS[how]
+    ours = f"SELECT a.id, b.id AS other, a.v, b.pad FROM a {kind} b WITHIN {seconds} SECONDS ON a.k = b.k{on}"
+    near = f"abs(a.__time - b.__time) <= {seconds * 1000}"
+    return ours, f"SELECT a.id, b.id, a.v, b.pad FROM log_a a {kind} log_b b ON a.k = b.k AND {near}{on}"
+
+
+def hot(r: random.Random) -> str | None:
+    return "hot" if r.random() < 0.9 else r.choice([None, "cold", "a", "b"])
+
+
+def spread(r: random.Random) -> str | None:
+    return r.choice([None, *(f"k{i}" for i in range(30))])
+
+
+SHAPES = {"some rows a key": (spread, 9), "nearly all of one key": (hot, 9), "nearly all, far apart": (hot, 200)}
+
+
+@pytest.mark.parametrize("how", ["", "LEFT", "FULL", "further", "LEFT further", "FULL further"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pairs_are_those_of_postgresql(
+    shape: str, how: str, spark: SparkSession, postgres: str, tmp_path: Path
+) -> None:
+    keys, seconds = SHAPES[shape]
+    on = " AND a.v < b.v" if "further" in how else ""
+    made = streams(SEED, 5, 300, keys)
+    # So far apart nearly all rows meet; a key then has blocks.
+    sql, asked = select(
+        how.removesuffix("further").strip(), seconds, f"{on} AND (a.id - b.id) % 60 = 0" if seconds > 9 else on
+    )
+    oracle = Oracle(postgres, made)
+    feed = Feed(spark, tmp_path, made)
+    rows, _ = feed.run(sql, "stream")
+    oracle.connection.execute("DELETE FROM log_a WHERE id < 0; DELETE FROM log_b WHERE id < 0")
+    mine = [tuple(map(plain, r)) for r in rows if (r[0] or r[1]) > 0]
+    assert mine == [tuple(map(plain, r)) for r in oracle.rows(asked)]
+    assert feed.state_rows <= 2, "of what is over nothing is kept"
+    oracle.close()
+
+
+def test_a_key_with_thousands_of_rows_lies_in_blocks_that_go_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows for hours of one key, which hardly meet: only what a batch's rows can meet is read."""
+    made = streams(SEED, 4, 1500, lambda r: "hot")
+    sql, _ = select("LEFT", 1, " AND a.id = b.id AND a.v = 1 AND b.v = 1")
+    rows, added = Feed(spark, tmp_path, made).run(sql, "stream")
+    ids = [r[0] for r in added if r[0] > 0]
+    assert sorted(ids) == list(range(1, 6001)), "each once, with a pair or without"
+    assert 0 < sum(r[1] is not None for r in rows) < 1500
+
+
+def test_pairs_come_at_once_and_rows_without_when_time_has_passed_them(spark: SparkSession, tmp_path: Path) -> None:
+    def record(id_: int, k: str | None, second: int) -> Record:
+        return Record({"k": k, "id": id_, "v": 0, "pad": ""}, BASE + second * 1000, 0, id_)
+
+    a = Relation(
+        "a", _COLUMNS, batches=[[record(1, "x", 0), record(2, "y", 1), record(3, None, 2)], [record(4, "z", 60)]]
+    )
+    b = Relation("b", _COLUMNS, batches=[[record(1, "x", 8), record(2, "x", 20)], [record(3, "z", 61)]])
+    _, added = Feed(spark, tmp_path, [a, b]).run(select("FULL", 10)[0], "view")
+    pairs = [r[:2] for r in added]
+    # A NULL meets nothing; the second x is ten seconds from none; y waits for what may come until the eleventh second.
+    assert set(pairs[:2]) == {(1, 1), (3, None)}
+    assert set(pairs[2:]) == {(4, 3), (2, None), (None, 2)}
+
+
+def test_late_rows_are_counted_and_meet_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    made = streams(SEED, 3, 50, spread)
+    late = [Record({"k": f"k{i}", "id": 9000 + i, "v": 0, "pad": ""}, BASE, 0, 9000 + i) for i in range(30)]
+    made[0].batches[3] += late
+    feed = Feed(spark, tmp_path, made)
+    rows, _ = feed.run(select("LEFT", 9)[0], "stream")
+    assert feed.late == 30
+    assert not [r for r in rows if r[0] is not None and r[0] >= 9000]
+
+
+_PAIRS = "a {} JOIN b WITHIN 1 HOUR ON a.k = b.k AND a.id = b.id"
+_PAIR_WINDOWS = "TUMBLE((SELECT a.id, b.id AS other FROM {}), SIZE 10 SECONDS) x"
+# What groups are of, by kind of join; what is told of them once a minute has passed.
+ABOVE = {
+    "of pairs": (_PAIR_WINDOWS.format(_PAIRS.format("")), [(2,)]),
+    "of what may have no pair": (_PAIR_WINDOWS.format(_PAIRS.format("LEFT")), []),
+    "of one side": (_PAIRS.format("").replace("a  JOIN", "TUMBLE(a, SIZE 10 SECONDS) a JOIN"), []),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+def test_windows_above_wait_for_what_may_still_come(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Pairs are as late as what has just come; rows without one, and pairs in windows of one side, by the interval."""
+
+    def record(id_: int, second: int) -> Record:
+        return Record({"k": "x", "id": id_, "v": 0, "pad": ""}, BASE + second * 1000, 0, id_)
+
+    batches = [[record(1, 0), record(2, 5)], [record(3, 60)], [record(4, 61)]]
+    made = [Relation(n, _COLUMNS, batches=batches) for n in "ab"]
+    rows, told = ABOVE[name]
+    sql = f"SELECT count(*) AS n, window_end FROM {rows} GROUP BY window_end"
+    got, _ = Feed(spark, tmp_path, made).run(sql, "changelog")
+    assert [r[:1] for r in got] == told
