@@ -22,6 +22,7 @@ from pgstream.planner import plan
 from pgstream.planner.answers import Answers
 from pgstream.planner.bind import at
 from pgstream.planner.bounded import Bounded
+from pgstream.planner.narrow import narrowed
 from pgstream.planner.query import Planner
 from pgstream.planner.ranks import Numbering, check_bounded
 from pgstream.planner.relations import Relations, Virtual
@@ -78,6 +79,7 @@ def plan_select(
         e.at = select.at if e.at is None else e.at
         raise
     step = _with_metadata(_for_sink(step, want), snapshot)
+    step = replace(step, node=narrowed(step.node))
     stores = dict.fromkeys(s for source in plan.sources(step.node) for s in (source.store, source.bad_record_store))
     stores |= dict.fromkeys(n.store or None for n in plan.lookups(step.node))
     return Planned(

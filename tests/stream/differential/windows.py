@@ -31,8 +31,12 @@ class Windows(Selects):
 
     def opened(self, rows: str, kinds: str = "THC") -> Rows:
         """The rows of a window function, once a window: its bounds are columns like others."""
-        made = self.window(self.table(self.r.choice("ssq"), rows), self.r.choice(kinds))
-        return replace(made, columns=(*made.columns, *(Column(b, "ts", b, b) for b in BOUNDS)))
+        kind = self.r.choice(kinds)
+        made = self.window(self.table(self.r.choice("ssq"), rows), kind)
+        # A record in several windows is several rows, whose order nothing says.
+        return replace(
+            made, placed=made.placed and kind == "T", columns=(*made.columns, *(Column(b, "ts", b, b) for b in BOUNDS))
+        )
 
     def window(self, rows: Rows, kind: str) -> Rows:
         """A relation's rows in the windows of a kind but SESSION."""
@@ -54,9 +58,7 @@ class Windows(Selects):
             f"SELECT z.*, {moment(start)} AS window_start, {moment(end)} AS window_end "
             f"FROM ({times}) z, generate_series(0, {size // step - 1}) i WHERE __time < {end}"
         )
-        # A record in several windows is several rows, whose order nothing says.
-        placed = rows.placed and (kind == "T" or size == step)
-        return replace(rows, ours=f"{words.format(name)} {rows.alias}", pg=f"({bounds}) {rows.alias}", placed=placed)
+        return replace(rows, ours=f"{words.format(name)} {rows.alias}", pg=f"({bounds}) {rows.alias}")
 
     def windowed(self, final: bool, kinds: str = "TTHCS", sets: bool = False) -> Query:
         """GROUP BY with a window over a relation. Not ``final``: running values are seen, that of the last row too."""
