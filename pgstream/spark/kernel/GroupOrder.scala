@@ -50,7 +50,8 @@ case class KeyOrder(child: Expression) extends UnaryExpression {
   override protected def nullSafeEval(key: Any): Any = place.of(key.asInstanceOf[Array[Byte]])
   override protected def doGenCode(ctx: CodegenContext, ev: ExprCode): ExprCode = {
     val me = ctx.addReferenceObj("keyOrder", this)
-    defineCodeGen(ctx, ev, key => s"$me.place().of($key)")
+    val place = ctx.addMutableState(classOf[KeyPlace].getName, "place", v => s"$v = $me.place();")
+    defineCodeGen(ctx, ev, key => s"$place.of($key)")
   }
   override protected def withNewChildInternal(c: Expression): KeyOrder = copy(child = c)
 }
