@@ -14,7 +14,7 @@ import msgspec
 from pgstream.names import quote_spark
 from pgstream.planner import plan
 
-_NAME = re.compile(r"`((?:[^`]|``)+)`")
+_NAME = re.compile(r"'(?:[^'\\]|\\.)*'|`((?:[^`]|``)+)`", re.DOTALL)  # texts are passed over
 _INPUTS = ("input", "left", "right", "inputs")
 
 
@@ -84,7 +84,7 @@ def _names(node: plan.Node) -> frozenset[str]:
 
 
 def _quoted(text: str) -> Iterable[str]:
-    return (n.replace("``", "`") for n in _NAME.findall(text))
+    return (n.replace("``", "`") for n in _NAME.findall(text) if n)
 
 
 def _texts(value: Any) -> Iterable[str]:

@@ -179,16 +179,21 @@ class Operators:
         names = [f"__key_{i}" for i in range(len(keys))]
         a = self.keyed(left, [k for k, _ in keys], names, node.left_alias)
         b = self.keyed(right, [k for _, k in keys], names, node.right_alias)
-        return names, *self.alike(a, b, names)
+        return names, *self.alike(a, b, names, [k for k, _ in keys])
 
     def interval_join(self, node: IntervalJoin, left: Step, right: Step) -> Step:
         names, a, b = self.sides(node, left, right)
         told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "within_ms": node.within_ms,
                            "behind_ms": node.behind_ms})  # fmt: skip
+        for name, key in zip(names, (node.left_key, *(k for k, _ in node.more)), strict=True):
+            # Keys are compared by their bytes: what has no equality is refused as elsewhere.
+            attempt(lambda n=name: a.where(fn.col(n) == fn.col(n)), None, [key])  # type: ignore[misc]
         meets = None
         if (on := node.condition) is not None:
             rows = DataFrame(self.kernel.IntervalJoin.shape(a._jdf, b._jdf, told), self.spark)
             meets = attempt(lambda: rows.select(fn.expr(f"({on.sql}) AND true").alias("on")), rows, [on])._jdf
+            # As a join's own condition: one by chance is refused.
+            attempt(lambda: rows.join(self.spark.range(0).toDF("__other"), fn.expr(on.sql), "left"), None, [on])
         a, b = self.on_time(left, a), self.on_time(right, b)
         df = DataFrame(self.kernel.IntervalJoin.apply(a._jdf, b._jdf, meets, told), self.spark)
         columns = _columns([c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names])
@@ -254,13 +259,15 @@ class Operators:
         hidden = [fn.col(c) for c in step.hidden if c not in KEYS]
         return attempt(lambda: step.df.select(*visible, *made, *hidden), step.df, keys)
 
-    def alike(self, a: DataFrame, b: DataFrame, names: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+    def alike(
+        self, a: DataFrame, b: DataFrame, names: Sequence[str], keys: Sequence[Expr]
+    ) -> tuple[DataFrame, DataFrame]:
         """Both inputs with keys of common types: packed keys are compared as bytes."""
-        for name in names:
+        for name, key in zip(names, keys, strict=True):
             one, two = a.schema[name].dataType, b.schema[name].dataType
             if one != two:
                 nulls = f"coalesce(cast(null as {one.simpleString()}), cast(null as {two.simpleString()}))"
-                wide = attempt(lambda n=nulls: self.spark.range(0).select(fn.expr(n).alias("x")), None, [])  # type: ignore[misc]
+                wide = attempt(lambda n=nulls: self.spark.range(0).select(fn.expr(n).alias("x")), None, [key])  # type: ignore[misc]
                 to = wide.schema["x"].dataType
                 a, b = a.withColumn(name, fn.col(name).cast(to)), b.withColumn(name, fn.col(name).cast(to))
         return a, b

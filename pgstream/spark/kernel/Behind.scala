@@ -15,7 +15,8 @@ case class Behind(child: LogicalPlan, ms: Long) extends UnaryNode {
 }
 
 object Behind {
-  def of(plan: LogicalPlan, ms: Long): LogicalPlan = plan.transformUp { case t: TransformWithState => Behind(t, ms) }
+  /** `plan` is the operator and what makes rows of its results. */
+  def of(plan: LogicalPlan, ms: Long): LogicalPlan = plan.mapChildren { case t: TransformWithState => Behind(t, ms); case other => other }
 }
 
 object BehindStrategy extends SparkStrategy {

@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.expressions.codegen.{CodegenContext, ExprCode, FalseLiteral, GenerateUnsafeProjection}
 import org.apache.spark.sql.catalyst.expressions.codegen.Block._
+import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers
 import org.apache.spark.sql.catalyst.plans.logical.{Project, TransformWithState}
 import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
 import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TTLConfig, TimeMode}
@@ -111,7 +112,9 @@ object Changes {
     def or(name: String, default: Literal): Expression =
       at(name).map(a => Coalesce(Seq(a, default))).getOrElse(default)
     val micros = PreciseTimestampConversion(at(Time).get, TimestampType, LongType)
-    val list = Seq("key" -> struct(key), "row" -> struct(columns), "side" -> Literal(side),
+    // 0.0 and -0.0 are equal, as are all NaN.
+    val packed = Pack(key.map(n => NormalizeFloatingNumbers.normalize(at(n).get)))
+    val list = Seq("key" -> packed, "row" -> struct(columns), "side" -> Literal(side),
       "time" -> Coalesce(Seq(micros, Literal(0L))), "place" -> or("__partition", Literal(-1)),
       "offset" -> or("__offset", Literal(-1L)), "delete" -> or("__delete", Literal(false)))
     ClassicDataset.ofRows(d.sparkSession, Project(list.map { case (n, e) => Alias(e, n)() }, d.logicalPlan)).as[Change]

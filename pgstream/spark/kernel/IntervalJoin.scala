@@ -102,7 +102,7 @@ class IntervalJoin(pads: Seq[Boolean], within: Long, key: Int, condition: Option
     held.rows = stay(held.rows)
     // The one that has fired Spark removes by itself.
     held.alarm = -1
-    set(held, held.blocks.map(c => math.min(c.pending, c.last)) ++ held.rows.filterNot(_.met).map(_.time) ++ held.rows.map(_.time).maxOption)
+    set(held, due(held) ++ held.rows.filterNot(_.met).map(_.time) ++ patience(held.rows))
     write(held)
     out.sortBy(_.time).iterator
   }
@@ -157,8 +157,7 @@ class IntervalJoin(pads: Seq[Boolean], within: Long, key: Int, condition: Option
 
   private def keep(held: Meeting, come: Array[Near]): Unit = {
     held.rows ++= come
-    // Who has met another, or waits for nobody, is in no hurry to be gone.
-    set(held, come.find(!_.met).map(_.time).orElse(if (held.alarm < 0) come.lastOption.map(_.time) else None))
+    set(held, come.find(!_.met).map(_.time) ++ patience(come))
     if (held.rows.iterator.map(_.size).sum > IntervalJoin.Most) {
       held.rows.groupBy(_.side).foreach { case (side, rows) =>
         rows.sortInPlaceBy(_.time)
@@ -173,6 +172,7 @@ class IntervalJoin(pads: Seq[Boolean], within: Long, key: Int, condition: Option
         }
       }
       held.rows.clear()
+      set(held, due(held))
     }
     write(held)
   }
@@ -190,6 +190,12 @@ class IntervalJoin(pads: Seq[Boolean], within: Long, key: Int, condition: Option
     }
     rows.nonEmpty
   }
+
+  private def due(held: Meeting): Iterable[Long] = held.blocks.map(c => math.min(c.pending, c.last))
+
+  /** Rows that wait for nobody go together, but not with one that is far ahead of them. */
+  private def patience(rows: Iterable[Near]): Option[Long] =
+    rows.iterator.map(_.time).minOption.map(first => math.min(first + within, rows.iterator.map(_.time).max))
 
   /** One timer a key, set no later than the first of these times is over. */
   private def set(held: Meeting, times: Iterable[Long]): Unit =

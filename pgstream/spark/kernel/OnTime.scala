@@ -15,6 +15,7 @@ import org.apache.spark.util.LongAccumulator
 object Passed {
   private val Key = "pgstream.passed"
   private val Before = "pgstream.passed.before"
+  private val Now = "pgstream.now"
 
   /** On the query's thread, before a batch runs. */
   def tell(execution: QueryExecution): Unit = execution match {
@@ -22,6 +23,7 @@ object Passed {
       e.sparkSession.sparkContext.setLocalProperty(Key, e.offsetSeqMetadata.batchWatermarkMs.toString)
       val before = e.prevOffsetSeqMetadata.map(_.batchWatermarkMs).getOrElse(0L)
       e.sparkSession.sparkContext.setLocalProperty(Before, before.toString)
+      e.sparkSession.sparkContext.setLocalProperty(Now, e.offsetSeqMetadata.batchTimestampMs.toString)
     case _ => ()
   }
 
@@ -31,6 +33,10 @@ object Passed {
       w.streamingQuery match { case m: MicroBatchExecution if m.lastExecution != null => tell(m.lastExecution); case _ => () }
     case _ => ()
   }
+
+  /** In a task: when its batch began, in microseconds. */
+  def now: Long =
+    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Now))).map(_.toLong).getOrElse(System.currentTimeMillis()) * 1000
 
   /**
    * In a task: in microseconds; nothing has passed before the first record. `held`: of rows that come out of an operator,

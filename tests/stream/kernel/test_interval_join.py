@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pgstream.spark.step import Refused
 from tests.stream.kernel.feed import Feed, Oracle, Record, Relation
 from tests.stream.kernel.test_differential import SEED, plain, postgres
 
@@ -142,3 +143,83 @@ def test_windows_above_wait_for_what_may_still_come(name: str, spark: SparkSessi
     sql = f"SELECT count(*) AS n, window_end FROM {rows} GROUP BY window_end"
     got, _ = Feed(spark, tmp_path, made).run(sql, "changelog")
     assert [r[:1] for r in got] == told
+
+
+def rows_of(name: str, *rows: tuple[str | None, int, int, int], batches: int = 1) -> Relation:
+    """A stream of rows (k, id, v, second), each batch of as many of them."""
+    records = [
+        Record({"k": k, "id": i, "v": v, "pad": ""}, BASE + at * 1000, 0, n) for n, (k, i, v, at) in enumerate(rows)
+    ]
+    size = len(records) // batches
+    return Relation(name, _COLUMNS, batches=[records[n : n + size] for n in range(0, len(records), size)])
+
+
+_NEXT = "LEFT JOIN a c WITHIN 9 SECONDS ON a.k = c.k AND a.id = c.id + 1"
+_NEXT_PG = "LEFT JOIN log_a c ON a.k = c.k AND a.id = c.id + 1 AND abs(c.__time - greatest(a.__time, b.__time)) <= 9000"
+# Ours, PostgreSQL's.
+ABOVE_EACH_OTHER = {
+    f"{how or 'INNER'}, then LEFT": (
+        f"SELECT a.id, b.id AS other, c.id AS c FROM a {how} JOIN b WITHIN 9 SECONDS ON a.k = b.k AND {on} {_NEXT}",
+        f"SELECT a.id, b.id, c.id FROM log_a a {how} JOIN log_b b ON a.k = b.k AND {on} AND "
+        f"abs(a.__time - b.__time) <= 9000 {_NEXT_PG}",
+    )
+    for how in ("LEFT", "")
+    for on in ("b.v - a.v BETWEEN 1 AND 3 AND nullif(a.v + b.v, 3) > 1",)
+}
+
+
+@pytest.mark.parametrize("name", ABOVE_EACH_OTHER)
+def test_joins_above_each_other(name: str, spark: SparkSession, postgres: str, tmp_path: Path) -> None:
+    """What ON asks of calculated values, which Spark's optimizer takes apart, too."""
+    made = streams(SEED, 4, 120, spread)
+    sql, asked = ABOVE_EACH_OTHER[name]
+    oracle = Oracle(postgres, made)
+    rows, _ = Feed(spark, tmp_path, made).run(sql, "stream")
+    oracle.connection.execute("DELETE FROM log_a WHERE id < 0; DELETE FROM log_b WHERE id < 0")
+    mine = [tuple(map(plain, r)) for r in rows if r[0] > 0]
+    assert mine == [tuple(map(plain, r)) for r in oracle.rows(asked)]
+    oracle.close()
+
+
+def test_operators_below_do_not_wait_for_the_interval(spark: SparkSession, tmp_path: Path) -> None:
+    a = rows_of("a", ("x", 1, 0, 0), ("x", 2, 0, 3900), ("x", 3, 0, 3901), batches=3)
+    b = rows_of("b", ("y", 1, 0, 0), ("y", 2, 0, 3900), ("y", 3, 0, 3901), batches=3)
+    over = "SELECT k, id, count(*) OVER (PARTITION BY k ORDER BY rowtime()) AS n FROM a"
+    sql = f"SELECT x.id, b.id AS other FROM ({over}) x LEFT JOIN b WITHIN 1 HOUR ON x.k = b.k"
+    rows, _ = Feed(spark, tmp_path, [a, b]).run(sql, "stream")
+    assert rows == [(1, None)]
+
+
+def test_a_row_far_ahead_keeps_no_others(spark: SparkSession, tmp_path: Path) -> None:
+    year = 365 * 24 * 3600
+    plain_rows = [("hot", i, 0, i // 10) for i in range(4000)]
+    a, b = rows_of("a", *plain_rows, batches=8), rows_of("b", *plain_rows, batches=8)
+    a.batches[0].append(Record({"k": "hot", "id": 9999, "v": 0, "pad": ""}, BASE + year * 1000, 1, 0))
+    feed = Feed(spark, tmp_path, [a, b])
+    rows, _ = feed.run(select("", 2, " AND a.id - b.id = 0")[0], "stream")
+    assert len(rows) == 4000
+    assert feed.state_rows < 12
+
+
+def test_zeros_are_equal(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"d": "DOUBLE", "id": "INTEGER"}
+    made = [
+        Relation(n, columns, batches=[[Record({"d": d, "id": 1}, BASE, 0, 0)]]) for n, d in (("a", 0.0), ("b", -0.0))
+    ]
+    rows, _ = Feed(spark, tmp_path, made).run("SELECT a.id FROM a JOIN b WITHIN 1 SECOND ON a.d = b.d", "stream")
+    assert rows == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("on", "why"), [("rand() < 0.5 AND b.v > 0", "deterministic"), ("now() > CAST('2020-01-01' AS TIMESTAMP)", "")]
+)
+def test_conditions_by_chance_are_refused_and_by_the_clock_are_not(
+    on: str, why: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    made = [rows_of("a", ("x", 1, 0, 0)), rows_of("b", ("x", 1, 1, 0))]
+    sql = f"SELECT a.id, b.id AS other FROM a LEFT JOIN b WITHIN 1 SECOND ON a.k = b.k AND {on}"
+    if why:
+        with pytest.raises(Refused, match=why):
+            Feed(spark, tmp_path, made).run(sql, "stream")
+    else:
+        assert Feed(spark, tmp_path, made).run(sql, "stream")[0] == [(1, 1)]

@@ -133,6 +133,15 @@ def test_a_match_may_end_with_as_many_rows_as_there_are(spark: SparkSession, tmp
     assert rows == [("p", 1, 2), ("q", 1, 1)]
 
 
+def test_conditions_of_calculated_values(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's optimizer takes apart what BETWEEN and NULLIF ask twice."""
+    f = feed(spark, tmp_path, "p:a1 b5 a2 b4 a3 b3")
+    asked = "B.v - A.v BETWEEN 1 AND 3 AND nullif(A.v + B.v, 3) > 1"
+    clause = f"MEASURES A.v AS a, B.v AS b PATTERN (A B) DEFINE A AS A.w = 'a', B AS {asked}"
+    rows, _ = f.run(f"SELECT a, b FROM s MATCH_RECOGNIZE (ORDER BY rowtime() {clause})", "stream")
+    assert rows == [(2, 4)]
+
+
 def test_matches_that_were_held_may_be_late_for_windows(spark: SparkSession, tmp_path: Path) -> None:
     """What begins first is told first: p's match waits until one that began before it can not come about any more."""
     more = " ".join(["x"] * 12)
