@@ -51,14 +51,14 @@ class Joins(Windows):
     def interval(self, waits: bool = False) -> Rows:
         """Two streams by key and time apart. ``waits``: what is above waits for the watermark.
 
-        A relation's last row may meet itself where both sides read it; one that meets nothing comes out never. Of a
-        FULL JOIN it comes out at once when its key is NULL, which that of a bare relation is not.
+        A relation's last row may meet itself where both sides read it; one that meets nothing comes out never. Of an
+        outer join it comes out at once when its key is NULL, which that of a bare relation is not.
         """
         how, apart = self.r.choice(["", "INNER ", "LEFT ", "FULL ", "RIGHT "]), self.r.choice([1, 3, 10])
         inner = how in ("", "INNER ")
         while True:
             name = "early" if inner and not waits else "ok"
-            a, b = (self.table(self.r.choice("ssq"), name) if how == "FULL " else self.bare(name) for _ in range(2))
+            a, b = (self.bare(name) if inner else self.table(self.r.choice("ssq"), name) for _ in range(2))
             alike = {c.type for c in a.columns} & {c.type for c in b.columns} & {"str", "int"}
             if alike and (inner or not _read(a) & _read(b)):
                 break

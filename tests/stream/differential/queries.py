@@ -121,7 +121,7 @@ class Queries(Ranks):
                 return "view", self.ranked(self.stream("all", 1))
 
     def of_over(self) -> Made:
-        query = self.running(self.stream("ok", 1), leads=True)
+        query = self.running(self.in_order("ok", 1), leads=True)
         if self.chance(0.25):
             return "view", self.group(self.sub(query))
         return self.r.choice(["view", "stream"]), unhidden(query)

@@ -31,12 +31,8 @@ class Windows(Selects):
 
     def opened(self, rows: str, kinds: str = "THC") -> Rows:
         """The rows of a window function, once a window: its bounds are columns like others."""
-        kind = self.r.choice(kinds)
-        made = self.window(self.table(self.r.choice("ssq"), rows), kind)
-        # A record in several windows is several rows, whose order nothing says.
-        return replace(
-            made, placed=made.placed and kind == "T", columns=(*made.columns, *(Column(b, "ts", b, b) for b in BOUNDS))
-        )
+        made = self.window(self.table(self.r.choice("ssq"), rows), self.r.choice(kinds))
+        return replace(made, columns=(*made.columns, *(Column(b, "ts", b, b) for b in BOUNDS)))
 
     def window(self, rows: Rows, kind: str) -> Rows:
         """A relation's rows in the windows of a kind but SESSION."""
