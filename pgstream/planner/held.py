@@ -38,12 +38,4 @@ def _ahead(node: plan.IntervalJoin) -> int:
 
     Once the watermark has followed the last records no pair is further ahead: none waits for ever.
     """
-    return max(s.lateness_ms for s in plan.readings(node)) + 2 * _intervals(node)
-
-
-def _intervals(node: plan.Node) -> int:
-    """By how much results are behind the watermark of the sources, at most."""
-    below = max(map(_intervals, plan.inputs(node)), default=0)
-    if not isinstance(node, plan.IntervalJoin):
-        return below
-    return below + (node.behind_ms if node.by_key else node.within_ms + 1)
+    return max(s.lateness_ms for s in plan.readings(node)) + 2 * plan.behind_ms(node)

@@ -693,6 +693,14 @@ def readings(node: Node) -> list[Source | ViewSource]:
     return [n for n in walk(node) if isinstance(n, (Source, ViewSource))]
 
 
+def behind_ms(node: Node) -> int:
+    """By how many milliseconds results are behind the watermark of the sources, at most."""
+    below = max(map(behind_ms, inputs(node)), default=0)
+    if not isinstance(node, IntervalJoin):
+        return below
+    return below + (node.behind_ms if node.by_key else node.within_ms + 1)
+
+
 def ends_apart_ms(node: Node) -> int:
     """All ends of the windows that a plan groups by are so many milliseconds apart, or a multiple of it, from 1970 on;
     0 without such windows. Sessions are left out: they end anywhere, and have an operator of their own.

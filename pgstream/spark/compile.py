@@ -285,7 +285,8 @@ class Compiler:
         df = rows[0]
         for other in rows[1:]:
             df = attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
-        return Step(df, "retract" if retract else "append", any(s.stateful for s in steps), any(s.held for s in steps))
+        stateful, held = any(s.stateful for s in steps), any(s.held for s in steps)
+        return Step(df, "retract" if retract else "append", stateful, held, max(s.behind_ms for s in steps))
 
 
 def several(steps: Sequence[Step]) -> Step:

@@ -31,6 +31,7 @@ from pgstream.planner.plan import (
     Recognize,
     TemporalJoin,
     Window,
+    behind_ms,
 )
 from pgstream.spark.step import KEYS, Step, attempt, named, where
 from pgstream.spark.times import bounds, timed, windows
@@ -63,7 +64,8 @@ class Operators:
         if step.stateful and not step.held:
             return df
         span, cumulates = (window.size_ms, window.kind == "cumulate") if window is not None else (0, False)
-        kept = self.kernel.Kernel.onTime(df._jdf, until, span, every, cumulates, step.held, self.late)
+        held = step.behind_ms if step.held else -1
+        kept = self.kernel.Kernel.onTime(df._jdf, until, span, every, cumulates, held, self.late)
         return DataFrame(kept, self.spark)
 
     def windows(self, step: Step, window: Window) -> DataFrame:
@@ -141,7 +143,7 @@ class Operators:
         made = DataFrame(self.kernel.Recognize.apply(self.on_time(step, df)._jdf, conditions, told), self.spark)
         columns = [Expr(e.name, quote_spark(e.name)) for e in node.partition] + node.measures
         out = attempt(lambda: made.select(*map(named, columns), "__time"), made, node.measures)
-        return Step(timed(out), stateful=True, held=True)
+        return Step(timed(out), stateful=True, held=True, behind_ms=behind_ms(node.input))
 
     def recognizing(self, node: Recognize, step: Step) -> tuple[DataFrame, Any, str]:
         """The rows as the kernel is given them, the conditions over what is read of a match, and what it is told."""

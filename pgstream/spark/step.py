@@ -7,7 +7,7 @@ Start reading at ``Step`` and ``attempt``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -33,13 +33,15 @@ class Refused(Exception):
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step's output: its rows, their mode (append, upsert, retract), whether they are out of operators with state,
-    and ``held`` there for longer than the watermark asks: then they may be late for what stands above.
+    and ``held`` there for longer than the watermark asks: then they may be late for what stands above. ``behind_ms``:
+    how far the watermark of what was held is behind that of the sources.
     """
 
     df: DataFrame
     mode: str = "append"
     stateful: bool = False
     held: bool = False
+    behind_ms: int = 0
 
     @property
     def upsert(self) -> bool:
@@ -54,7 +56,7 @@ class Step:
         return [c for c in self.df.columns if c in HIDDEN]
 
     def over(self, df: DataFrame) -> Step:
-        return Step(df, self.mode, self.stateful, self.held)
+        return replace(self, df=df)
 
 
 def attempt(build: Callable[[], DataFrame], over: DataFrame | None, parts: Sequence[Expr]) -> DataFrame:

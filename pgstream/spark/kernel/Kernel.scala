@@ -50,14 +50,14 @@ object Kernel {
 
   /**
    * The rows that are not late. `until` names the column of the end of a row's window, or is empty; `held`: they come out
-   * of an operator that may have kept them for longer than the watermark asks.
+   * of an operator that may have kept them for longer than its watermark asks, which is so many milliseconds behind; else -1.
    */
-  def onTime(df: DataFrame, until: String, spanMs: Long, everyMs: Long, cumulates: Boolean, held: Boolean, late: LongAccumulator): DataFrame = {
+  def onTime(df: DataFrame, until: String, spanMs: Long, everyMs: Long, cumulates: Boolean, held: Long, late: LongAccumulator): DataFrame = {
     val d = df.asInstanceOf[ClassicDataset[_]]
     val out = d.queryExecution.analyzed.output
     def at(name: String): Attribute = out.find(_.name == name).get
     val end = at(if (until.isEmpty) Changes.Time else until)
-    val kept = OnTime(at(Changes.Time), end, spanMs * 1000, everyMs * 1000, cumulates, held, late)
+    val kept = OnTime(at(Changes.Time), end, spanMs * 1000, everyMs * 1000, cumulates, if (held < 0) None else Some(held), late)
     ClassicDataset.ofRows(d.sparkSession, Filter(kept, d.logicalPlan))
   }
 

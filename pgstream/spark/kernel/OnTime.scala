@@ -40,11 +40,12 @@ object Passed {
 
   /**
    * In a task: in microseconds; nothing has passed before the first record. `held`: of rows that come out of an operator,
-   * which has seen what passed in this batch; those before them came out in the batch before.
+   * which has seen what passed in this batch; those before them came out in the batch before. Its event time is so many
+   * milliseconds behind.
    */
-  def micros(held: Boolean): Long = {
-    val told = Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(if (held) Before else Key))).map(_.toLong).getOrElse(0L)
-    if (told <= 0) Long.MinValue else told * 1000
+  def micros(held: Option[Long]): Long = {
+    val told = Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(if (held.isEmpty) Key else Before))).map(_.toLong).getOrElse(0L)
+    if (told <= 0) Long.MinValue else (told - held.getOrElse(0L)) * 1000
   }
 }
 
@@ -55,7 +56,7 @@ object Passed {
  * `span`: how long windows are, microseconds; `every`: how far apart they begin, 0 where they are a row's own (a session's
  * first, or a point in time). `held`: see `Passed.micros`.
  */
-case class OnTime(time: Expression, until: Expression, span: Long, every: Long, cumulates: Boolean, held: Boolean, late: LongAccumulator)
+case class OnTime(time: Expression, until: Expression, span: Long, every: Long, cumulates: Boolean, held: Option[Long], late: LongAccumulator)
     extends BinaryExpression {
   @transient private lazy val passed = Passed.micros(held)
   override def left: Expression = time

@@ -185,3 +185,14 @@ def test_a_pattern_that_would_be_looked_for_too_long_ends_the_query(spark: Spark
         replayed(spark, query, rows, [60_000])
     plain = replace(query, define={"B": query.define["B"]})
     assert replayed(spark, plain, rows, [60_000]) == [], "without such conditions no way is gone twice"
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+def test_matches_of_joined_rows_are_as_late_as_the_join(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    f = feed(spark, tmp_path, "p:a1 b2;q:a3 b4", "x:" + " x" * 20)
+    pairs = f"SELECT a.k, a.w, a.v FROM s a {kind} s b WITHIN 1 MINUTE ON a.k = b.k AND a.v = b.v AND a.w = b.w"
+    clause = "MEASURES A.v AS a, B.v AS b PATTERN (A B) DEFINE A AS A.w = 'a', B AS B.w = 'b'"
+    matches = f"({pairs}) m MATCH_RECOGNIZE (PARTITION BY k ORDER BY rowtime() {clause})"
+    sql = f"SELECT window_start, count(*) AS n, sum(a) AS t FROM TUMBLE((SELECT a, b FROM {matches}), SIZE 10 SECONDS) "
+    rows, _ = f.run(sql + "GROUP BY window_start, window_end", "changelog")
+    assert [r[1:] for r in rows] == [(2, 4)] and f.late == 0
