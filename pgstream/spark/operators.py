@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -189,7 +190,7 @@ class Operators:
                            "behind_ms": node.behind_ms})  # fmt: skip
         for name, key in zip(names, (node.left_key, *(k for k, _ in node.more)), strict=True):
             # Keys are compared by their bytes: what has no equality is refused as elsewhere.
-            attempt(lambda n=name: a.where(fn.col(n) == fn.col(n)), None, [key])  # type: ignore[misc]
+            attempt(partial(a.where, fn.col(name) == fn.col(name)), None, [key])
         meets = None
         if (on := node.condition) is not None:
             rows = DataFrame(self.kernel.IntervalJoin.shape(a._jdf, b._jdf, told), self.spark)

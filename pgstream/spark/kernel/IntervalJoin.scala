@@ -109,14 +109,14 @@ class IntervalJoin(pads: Seq[Boolean], within: Long, key: Int, condition: Option
 
   /** The pairs that rows make which have come, in the order of time, with those that are kept and with each other. */
   private def meet(held: Meeting, come: Array[Near]): Iterator[Change] = {
-    val loaded = new ArrayBuffer[(Block, ArrayBuffer[Near])]
+    val loaded = new ArrayBuffer[(Block, ArrayBuffer[Near], Int)]
     val sides = Seq(0, 1).map { side =>
       val others = come.filter(_.side != side)
       if (others.isEmpty) Array.empty[Near]
       else {
         val (from, to) = (others.head.time - within, others.last.time + within)
         val kept = held.blocks.filter(c => c.side == side && c.first <= to && c.last >= from).map(c => c -> load(c))
-        loaded ++= kept
+        loaded ++= kept.map { case (c, rows) => (c, rows, rows.count(_.met)) }
         val all = (held.rows.iterator ++ kept.iterator.flatMap(_._2)).filter(_.side == side)
         // Of two that are both new the left one meets the right one.
         val rows = (all ++ (if (side == 1) come.iterator.filter(_.side == 1) else Nil)).toArray
@@ -127,7 +127,7 @@ class IntervalJoin(pads: Seq[Boolean], within: Long, key: Int, condition: Option
     val pairs = come.iterator.flatMap(r => near(r, sides(1 - r.side)))
     if (pads.contains(true)) {
       val all = pairs.toArray
-      for ((c, rows) <- loaded if c.pending < Long.MaxValue) fill(c, rows)
+      for ((c, rows, met) <- loaded if rows.count(_.met) > met) fill(c, rows)
       all.iterator
     } else pairs
   }

@@ -223,3 +223,12 @@ def test_conditions_by_chance_are_refused_and_by_the_clock_are_not(
             Feed(spark, tmp_path, made).run(sql, "stream")
     else:
         assert Feed(spark, tmp_path, made).run(sql, "stream")[0] == [(1, 1)]
+
+
+def test_keys_without_equality_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"m": "MAP<VARCHAR, INTEGER>", "id": "INTEGER"}
+    made = [Relation(n, columns, batches=[[Record({"m": {"x": 1}, "id": 1}, BASE, 0, 0)]]) for n in "ab"]
+    sql = "SELECT a.id FROM a JOIN b WITHIN 1 SECOND ON a.m = b.m"
+    with pytest.raises(Refused, match="MAP") as refused:
+        Feed(spark, tmp_path, made).run(sql, "stream")
+    assert refused.value.fault.at == sql.index("a.m")
