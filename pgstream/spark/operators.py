@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from pgstream import types
+from pgstream.engine.channel import Fault
 from pgstream.names import HIDDEN, FullName, quote_always, quote_spark, quote_text
 from pgstream.planner.plan import (
     Call,
@@ -34,7 +36,7 @@ from pgstream.planner.plan import (
     Window,
     behind_ms,
 )
-from pgstream.spark.step import KEYS, Step, attempt, named, where
+from pgstream.spark.step import KEYS, Refused, Step, attempt, named, type_text, where
 from pgstream.spark.times import bounds, timed, windows
 
 _BUCKETS = 64
@@ -270,7 +272,12 @@ class Operators:
             one, two = a.schema[name].dataType, b.schema[name].dataType
             if one != two:
                 nulls = f"coalesce(cast(null as {one.simpleString()}), cast(null as {two.simpleString()}))"
-                wide = attempt(lambda n=nulls: self.spark.range(0).select(fn.expr(n).alias("x")), None, [key])  # type: ignore[misc]
+                try:
+                    wide = self.spark.range(0).select(fn.expr(nulls).alias("x"))
+                except (AnalysisException, ParseException):
+                    left, right = (types.from_spark(type_text(t)) for t in (one, two))
+                    message, hint = f"operator does not exist: {left} = {right}", "Write CAST(value AS type)."
+                    raise Refused(Fault("user", "42883", message, None, hint, key.at)) from None
                 to = wide.schema["x"].dataType
                 a, b = a.withColumn(name, fn.col(name).cast(to)), b.withColumn(name, fn.col(name).cast(to))
         return a, b

@@ -232,3 +232,13 @@ def test_keys_without_equality_are_refused(spark: SparkSession, tmp_path: Path) 
     with pytest.raises(Refused, match="MAP") as refused:
         Feed(spark, tmp_path, made).run(sql, "stream")
     assert refused.value.fault.at == sql.index("a.m")
+
+
+def test_keys_of_unlike_types_are_refused_as_postgresql_does(spark: SparkSession, tmp_path: Path) -> None:
+    made = [
+        Relation("a", {"k": "VARCHAR"}, batches=[[Record({"k": "x"}, BASE, 0, 0)]]),
+        Relation("b", {"k": "STRUCT<x VARCHAR>"}, batches=[[Record({"k": {"x": "x"}}, BASE, 0, 0)]]),
+    ]
+    with pytest.raises(Refused, match="operator does not exist: VARCHAR = STRUCT<x VARCHAR>") as refused:
+        Feed(spark, tmp_path, made).run("SELECT a.k FROM a JOIN b WITHIN 1 SECOND ON a.k = b.k", "stream")
+    assert refused.value.fault.sqlstate == "42883" and refused.value.fault.hint
