@@ -4,7 +4,7 @@ import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.kafka.clients.admin.{Admin, ListConsumerGroupOffsetsOptions}
+import org.apache.kafka.clients.admin.{Admin, ListConsumerGroupOffsetsOptions, ListConsumerGroupOffsetsSpec}
 import org.apache.kafka.clients.consumer.{ConsumerGroupMetadata, OffsetAndMetadata}
 import org.apache.kafka.clients.producer.{KafkaProducer, ProducerRecord}
 import org.apache.kafka.common.TopicPartition
@@ -12,6 +12,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer
 
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.util.ThreadUtils
+
+/** Whether a transaction of a writer is in cannot be told: Kafka has neither committed nor aborted it. */
+class UnendedTransactionException(writer: String, topic: String)
+    extends RuntimeException(s"a transaction of $writer on topic $topic has neither been committed nor aborted by the cluster")
 
 /**
  * One transactional producer of a (query, writer), kept open between batches. A batch's number may be any that grows: that
@@ -41,13 +45,26 @@ class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: St
   /** The number of the last batch that is in; before `write`, and inside it. */
   def written: Long = last
 
+  /**
+   * Kafka's client leaves a partition out of its answer where a transaction that wrote the offset has no end yet. That is
+   * so for a moment after the end of a transaction, and for good where a cluster has lost its end.
+   */
   private def committed(): Long = {
-    val admin = Admin.create(KafkaWriter.adminProperties(properties).asInstanceOf[Map[String, AnyRef]].asJava)
-    // Stable: a transaction that was completed a moment ago may not have reached the group's offsets yet.
+    val settings = KafkaWriter.adminProperties(properties)
+    val asked = java.util.Map.of(name, new ListConsumerGroupOffsetsSpec().topicPartitions(java.util.List.of(position)))
     val stable = new ListConsumerGroupOffsetsOptions().requireStable(true)
-    try
-      Option(admin.listConsumerGroupOffsets(name, stable).partitionsToOffsetAndMetadata().get().get(position)).map(_.offset).getOrElse(-1L)
-    finally admin.close()
+    val admin = Admin.create(settings.asInstanceOf[Map[String, AnyRef]].asJava)
+    try {
+      val until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(settings.getOrElse("default.api.timeout.ms", "60000").trim.toLong)
+      def answer = admin.listConsumerGroupOffsets(asked, stable).partitionsToOffsetAndMetadata(name).get()
+      var read = answer
+      while (!read.containsKey(position)) {
+        if (System.nanoTime() > until) throw new UnendedTransactionException(name, topic)
+        Thread.sleep(100)
+        read = answer
+      }
+      Option(read.get(position)).map(_.offset).getOrElse(-1L)
+    } finally admin.close()
   }
 
   /** A batch as a transaction; of one that is in the rows are computed, which saves the state. */

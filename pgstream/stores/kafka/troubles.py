@@ -15,6 +15,8 @@ _KAFKA = "org.apache.kafka.common.errors."
 _UNTRUSTED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
 _CREDENTIALS = "The query tries again by itself; UPDATE STORE changes the store's credentials and certificates."
 _SETTINGS = "Settings are the store's, and what begins with kafka.consumer. or kafka.producer. in the statement."
+_UNENDED = ("The query tries again by itself. If this stays, a broker that died has forgotten the transaction's end: "
+            "Kafka's kafka-transactions.sh finds it (find-hanging) and ends it (abort).")  # fmt: skip
 _REFUSED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException",
             "TransactionalIdAuthorizationException", "RecordTooLargeException", "InvalidTimestampException",
             "InvalidTopicException", "InvalidRecordException")  # fmt: skip
@@ -28,6 +30,8 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
         return _of_client(short, message, store, root)
     if name == "org.apache.kafka.common.config.ConfigException":
         return Trouble("user", "22023", f"Kafka's client refuses its settings: {sentence(message)}", hint=_SETTINGS)
+    if short == "UnendedTransactionException":
+        return Trouble("store", "58000", f'store "{store}" does not say whether a batch is in', f"{message}.", _UNENDED)
     if short == "LoginException":
         return _away("refused", store, sentence(root), StoreRefused)
     if "KAFKA_DATA_LOSS" in message or short == "OffsetOutOfRangeException":

@@ -57,6 +57,7 @@ def test_sentences_are_in_postgresql_style() -> None:
         (link(KAFKA + "ProducerFencedException", "newer"), "engine", "55000"),
         (link("org.apache.kafka.common.config.ConfigException", "x must be …"), "user", "22023"),
         (link("org.apache.spark.sql.pgstream.FencedException", "attempt 1"), "engine", "55000"),
+        (link("org.apache.spark.sql.pgstream.UnendedTransactionException", "a transaction of …"), "store", "58000"),
         (link("org.postgresql.util.PSQLException", "ERROR: value too long", sqlstate="22001"), "data", "22001"),
         (link("org.postgresql.util.PSQLException", "Connection refused", sqlstate="08001"), "engine", "58000"),
         (link("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] Division by zero."), "data", "22012"),
