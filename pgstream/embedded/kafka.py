@@ -106,9 +106,10 @@ async def open_broker(
             return Broker(f"127.0.0.1:{listen}", process.pid, data_dir / "kafka.log", process, archived)
         if "Address already in use" not in words or port:
             break
-    raise ConfigurationError(
-        what="the embedded Kafka broker did not start", detail=words, hint=f'Its log is "{data_dir / "kafka.log"}".'
-    )
+    hint = f'Its log is "{data_dir / "kafka.log"}".'
+    if "UnsupportedVersionException" in words:
+        hint = f'A later version of Kafka wrote "{data_dir / "data"}": move it away to begin with no topics.'
+    raise ConfigurationError(what="the embedded Kafka broker did not start", detail=words, hint=hint)
 
 
 async def _classes(config: Config) -> Archive:

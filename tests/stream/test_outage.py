@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -51,6 +52,12 @@ class Broker:
         self.process.kill()
         with self.process:
             self.process.wait()
+
+    @property
+    def jvm(self) -> int:
+        """The process that is Kafka."""
+        (java,) = psutil.Process(self.process.pid).children()
+        return java.pid
 
     @property
     def bootstrap(self) -> str:
