@@ -31,13 +31,18 @@ POINTS = {
 }
 
 
+def order(rig: Rig, words: str) -> None:
+    """What the worker's JVM does at a point of its code."""
+    aside = rig.order.with_suffix(".new")
+    aside.write_text(words)
+    os.replace(aside, rig.order)
+
+
 def at_a_point(rig: Rig, r: random.Random) -> str:
     """The JVM halts at a point of the code."""
     point = r.choice(list(POINTS))
     times = r.randint(0, POINTS[point])
-    aside = rig.order.with_suffix(".new")
-    aside.write_text(f"{point}={times}")
-    os.replace(aside, rig.order)
+    order(rig, f"{point}={times}")
     reached = rig.replace_worker()
     return f"{point} ({times}){'' if reached else ', not reached: killed'}"
 
@@ -98,6 +103,17 @@ def broker(rig: Rig, r: random.Random) -> str:
     return f"broker for {pause:.1f} s"
 
 
+def broker_at_a_point(rig: Rig, r: random.Random) -> str:
+    """The broker dies while a transaction of a topic ends."""
+    point, times = r.choice([p for p in POINTS if p.startswith("topic")]), r.randint(0, 4)
+    order(rig, f"{point}={times}={rig.broker.jvm}")
+    rig.broker.process.wait(60)
+    pause = r.random() * 3
+    time.sleep(pause)
+    rig.broker.start()
+    return f"broker at {point} ({times}) for {pause:.1f} s"
+
+
 def postgres(rig: Rig, r: random.Random) -> str:
     """PostgreSQL dies, and is started again as a server does it."""
     rig.postgres_away.set()
@@ -111,7 +127,7 @@ def postgres(rig: Rig, r: random.Random) -> str:
 
 
 KINDS: list[tuple[int, Callable[[Rig, random.Random], str]]] = [
-    (48, at_a_point), (10, at_a_moment), (6, hung_up), (12, torn), (12, broker), (12, postgres),
+    (48, at_a_point), (10, at_a_moment), (6, hung_up), (12, torn), (6, broker), (6, broker_at_a_point), (12, postgres),
 ]  # fmt: skip
 
 
