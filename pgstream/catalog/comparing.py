@@ -3,13 +3,20 @@
 The view's rows and the ledger's row of its query are read in one REPEATABLE READ transaction: the sink writes both in
 one transaction, too, so that the rows are those of the batch that the ledger names, and were made of what it says was
 consumed. They are kept as a temporary table, which ends with the connection; readers and the query go on meanwhile.
+Views that the query reads have moved on since, and their old rows are gone: the moment is one at which it has read all
+their changes, and the query that computes anew gets logs of their rows of then.
 Owns: that copy, the table of the query that computes anew (``beside``), the comparison of the two.
 Must not know: what runs that query. Start reading at ``Comparison.begin``.
 """
 
 from __future__ import annotations
 
-from pgstream.catalog import difference, ledger, objects, replacing
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pgstream.catalog import difference, ledger, objects, replacing, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import Connection, run
 from pgstream.catalog.records import RelationRecord
@@ -21,6 +28,17 @@ _COPY, _FOUND = 'pg_temp."__was"', 'pg_temp."__found"'
 Difference = tuple[str, str | None, str | None, str | None]
 """Its kind, and as JSON objects the key, the view's row, the row computed anew."""
 
+_MEET_S, _MEET_EVERY_S = 30.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was consumed by then, how many rows the view had, and how many each view that its query reads."""
+
+    consumed: Consumed
+    rows: int
+    read: Mapping[str, int]
+
 
 class Comparison:
     """Of one view, on a connection of its own. ``query``: the id by which the query that computes it anew goes."""
@@ -29,25 +47,52 @@ class Comparison:
         self._conn, self._view, self.query = conn, view, query
         self.table = beside(query)
 
-    async def begin(self) -> tuple[int, Consumed | None, int]:
-        """Take the view's rows of one moment. Gives that moment, as the last batch and what was consumed by its end,
-        and how many rows there are. Batch -1: there was none yet, or another query writes the view by now.
+    async def begin(self, reads: Iterable[RelationRecord] = ()) -> Moment | None:
+        """Take the rows of one moment, of the view and of those that its query ``reads``, all of one database. None:
+        the view has had no batch yet, or another query writes it by now. Errors: TimeoutError, where the query has not
+        read all changes of the others at any moment that was looked at.
         """
-        listed = ", ".join(q(c.name) for c in self._view.columns)
-        table, batch, consumed = ledger.table(self._view), -1, None
-        async with self._conn.transaction():
-            await run(self._conn, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            found = await self._conn.execute(
-                f"SELECT batch, consumed FROM {STATE}.ledger WHERE query = %s::uuid AND sink = %s".encode(),
-                [self._view.query, table],
-            )
-            if (row := await found.fetchone()) is not None:
-                batch, consumed = row
-            copy = f"CREATE TEMPORARY TABLE {_COPY} AS SELECT {listed} FROM {table}"
-            copied = await self._conn.execute(copy.encode())
+        reads, until = list(reads), time.monotonic() + _MEET_S
+        while True:
+            async with self._conn.transaction():
+                await run(self._conn, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                consumed = await self._ledger()
+                if consumed is None:
+                    return None
+                if await self._has_read(consumed, reads):
+                    moment = await self._take(consumed, reads)
+                    break
+            if time.monotonic() > until:
+                raise TimeoutError
+            await asyncio.sleep(_MEET_EVERY_S)
         async with self._conn.transaction():
             await replacing.begin(self._conn, self.query, self._view)
-        return batch, consumed, copied.rowcount
+        return moment
+
+    async def _ledger(self) -> Consumed | None:
+        """What the view's query had consumed by the end of its last batch."""
+        found = await self._conn.execute(
+            f"SELECT consumed FROM {STATE}.ledger WHERE query = %s::uuid AND sink = %s AND batch >= 0".encode(),
+            [self._view.query, ledger.table(self._view)],
+        )
+        row = await found.fetchone()
+        return None if row is None else row[0]
+
+    async def _has_read(self, consumed: Consumed, reads: Iterable[RelationRecord]) -> bool:
+        """Whether no view among those that it reads has changes that it has not consumed."""
+        places = {name: parts for source in consumed for name, parts in source["at"].items()}
+        for view in reads:
+            place = int(places.get(str(view.full), {}).get("0", 0))
+            if not await view_logs.is_read(self._conn, self._view.query or "", view, place):
+                return False
+        return True
+
+    async def _take(self, consumed: Consumed, reads: Iterable[RelationRecord]) -> Moment:
+        listed = ", ".join(q(c.name) for c in self._view.columns)
+        copy = f"CREATE TEMPORARY TABLE {_COPY} AS SELECT {listed} FROM {ledger.table(self._view)}"
+        copied = await self._conn.execute(copy.encode())
+        read = {str(view.full): await view_logs.copy(self._conn, self.query, view) for view in reads}
+        return Moment(consumed, copied.rowcount, read)
 
     async def consumed(self) -> Consumed | None:
         """What the query that computes anew has read; None: it has lost its place, since another server started."""
@@ -79,3 +124,4 @@ async def end(conn: Connection, query: str) -> None:
             f"DROP TABLE IF EXISTS {beside(query)}",
         )
         await objects.drop_staging(conn, query)
+    await view_logs.drop(conn, query)

@@ -56,19 +56,39 @@ async def create(conn: Connection, query: str, view: RelationRecord) -> None:
     """Begin to log a view's changes for a query, after the rows that it has. Inside the caller's transaction, which
     waits for the end of a batch that is being written; readers of the view do not wait.
     """
-    name, table = view_log(query, view.id), _table(view)
-    log = f"{STATE}.{q(name)}"
+    name = view_log(query, view.id)
+    table, rows = _of(name, view)
     await run(
         conn,
         _FUNCTION,
         f"ALTER FUNCTION {STATE}.log_changes() OWNER TO {WORKER}",
-        f"CREATE TABLE {log} (LIKE {table}, {_HIDDEN})",
-        f"ALTER TABLE {log} OWNER TO {WORKER}",
-        f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE",
+        *table,
+        f"LOCK TABLE {_table(view)} IN SHARE ROW EXCLUSIVE MODE",
         *_made(name, view).values(),
         _internal(name, view),
-        f"INSERT INTO {log} SELECT *, false FROM {table}",
+        rows,
     )
+
+
+async def copy(conn: Connection, query: str, view: RelationRecord) -> int:
+    """A log of the rows that a view has, to which nothing is added; how many they are, and the number of the last.
+    Inside the caller's transaction, whose snapshot says which rows."""
+    table, rows = _of(view_log(query, view.id), view)
+    await run(conn, *table)
+    return (await conn.execute(rows.encode())).rowcount
+
+
+async def is_read(conn: Connection, query: str, view: RelationRecord, until: int) -> bool:
+    """Whether a view has no changes for a query beyond a place in its log."""
+    sql = f"SELECT FROM {STATE}.{q(view_log(query, view.id))} WHERE __seq > %s LIMIT 1"
+    return (await conn.execute(sql.encode(), [until])).rowcount == 0
+
+
+def _of(name: str, view: RelationRecord) -> tuple[list[str], str]:
+    """The statements that make a log, and the one that writes into it the rows of now."""
+    log = f"{STATE}.{q(name)}"
+    made = [f"CREATE TABLE {log} (LIKE {_table(view)}, {_HIDDEN})", f"ALTER TABLE {log} OWNER TO {WORKER}"]
+    return made, f"INSERT INTO {log} SELECT *, false FROM {_table(view)}"
 
 
 def _table(view: RelationRecord) -> str:

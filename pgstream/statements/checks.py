@@ -14,12 +14,13 @@ from typing import ClassVar, Self
 
 from msgspec import structs
 
-from pgstream.catalog.comparing import Comparison
+from pgstream.catalog.comparing import Comparison, Moment
 from pgstream.catalog.records import QueryRecord, RelationRecord
 from pgstream.catalog.replacing import Consumed
 from pgstream.engine.computation import Computation
 from pgstream.engine.requests import Limits
 from pgstream.errors import NotReady, NotYet, PgStreamError
+from pgstream.names import FullName
 from pgstream.planner.plan import (
     IntervalJoin,
     Lookup,
@@ -48,6 +49,8 @@ LOOK_S, TELL_S = 0.3, 10.0
 _VOLATILE = re.compile(
     rb"\b(?:current_(?:timestamp|date|time)|localtimestamp|unix_timestamp|uuid)\(\)|\brand\(", re.IGNORECASE
 )
+# The time of a change of a view, where nothing in the view says another.
+_TIME = b"`__time`"
 _REPAIR = "REPAIR MATERIALIZED VIEW makes it what its query gives today."
 Offsets = dict[str, dict[int, int]]
 """Next offsets, by topic and partition."""
@@ -68,11 +71,13 @@ class CheckMaterializedView(ViewAnew):
 
     Refused with 55000 where the view cannot be made again: a topic no longer holds the records that its query began
     with, it began at the latest ones, or it does not run; where rows are forgotten ('state.ttl.millis',
-    'retention.millis') or depend on the clock, on chance or on tables that are looked up. Not supported yet (0A000) are
-    views over views. Rows that wait for the watermark are compared as of the batch's. Where the order of arrival
-    decides (late rows, of which computing anew may count some, FIRST_VALUE over several partitions), a row that differs
-    need not be wrong; the notice says how many rows came late. DOUBLE and FLOAT values of a row with a key are the same
-    where nine digits are. Needs ownership of the view, and SELECT on what its query reads.
+    'retention.millis') or depend on the clock, on chance, on tables that are looked up or on when another view got its
+    rows. A view over other views is compared at a moment at which its query has read all their changes, for which
+    up to 30 seconds are waited; not supported yet (0A000) are views over views of another database. Rows that wait
+    for the watermark are compared as of the batch's. Where the order of arrival decides (late rows, of which
+    computing anew may count some, FIRST_VALUE over several partitions), a row that differs need not be wrong; the
+    notice says how many rows came late. DOUBLE and FLOAT values of a row with a key are the same where nine digits
+    are. Needs ownership of the view, and SELECT on what its query reads.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CHECK", "MATERIALIZED", "VIEW")
@@ -95,16 +100,16 @@ class CheckMaterializedView(ViewAnew):
         await self.check_sources(ctx, query, plan)
         if not ctx.engine.is_ready(ctx.session.pool):
             ctx.notice("waiting for the query engine to start")
+        reads = self._reads(ctx, view, plan)
         async with ctx.catalog.comparison(view) as compared:
-            batch, consumed, size = await compared.begin()
-            if batch < 0 or consumed is None:
-                raise NotReady(
-                    what=f'the query of materialized view "{view.full}" has not written a batch', at=self.name.at,
-                    hint="It does soon; LIST QUERIES shows what it waits for.",
-                )  # fmt: skip
+            moment = await self._moment(view, compared, reads)
             begun = ctx.engine.beginnings(query.id)
-            ends = self._ends(consumed, plan)
-            reached = _watermark(consumed)
+            ends = self._ends(moment.consumed, plan)
+            limits = {topic: {**at, -1: 0} for topic, at in ends.items()}
+            ends |= {name: {0: rows} if rows else {} for name, rows in moment.read.items()}
+            if not any(ends.values()):
+                raise self.lost(f"{' and '.join(moment.read) or 'what it reads'} is empty", _REPAIR)
+            reached = _watermark(moment.consumed)
             if reached is None:
                 raise NotReady(
                     what=f'the query of materialized view "{view.full}" has not written a batch since the update',
@@ -113,14 +118,14 @@ class CheckMaterializedView(ViewAnew):
             records = _between(begun, ends)
             async with ctx.engine.computation(
                 compared.query, _again(await alone.shared(ctx, plan), _known(begun), compared, ctx), compared.table,
-                Limits({topic: {**at, -1: 0} for topic, at in ends.items()}, reached), ctx.session.pool,
+                Limits(limits, reached), ctx.session.pool,
                 user=ctx.catalog.snapshot.access.user_of(ctx.session.user),
             ) as computation:  # fmt: skip
                 await self._wait(
                     ctx, compared, computation, begun, Limits(ends, reached if _waits_for_time(plan) else 0)
                 )
             counts, rows = await compared.differences(self.limit)
-        right = f"its {size} rows are what {records} records give"
+        right = f"its {moment.rows} rows are what {records} records give"
         _tell(ctx, view, counts, right, ctx.engine.progress(query.id).get("late_rows", 0))
         return Result(self.tag, self.columns, rows)
 
@@ -136,8 +141,9 @@ class CheckMaterializedView(ViewAnew):
         for node in walk(plan.root):
             if isinstance(node, Lookup):
                 raise self.lost(f"its query looks up rows of {node.relation}, which may have changed", _REPAIR)
-        if view_sources(plan.root):
-            raise NotYet(what="CHECK of a view over another materialized view", at=self.name.at, hint=_REPAIR)
+        for read in view_sources(plan.root):
+            if read.watermark or (read.timestamp is None and _TIME in query.plan):
+                raise self.lost(f"its query depends on when {read.relation} got its rows", _REPAIR)
         if query.actual != "running":
             soon = query.actual == "starting"
             raise NotReady(
@@ -146,6 +152,31 @@ class CheckMaterializedView(ViewAnew):
                 hint="It is tried all the time; DESCRIBE QUERY says how far it is." if soon
                 else "RESTART QUERY starts it again, unless it is terminated.",
             )  # fmt: skip
+
+    def _reads(self, ctx: Context, view: RelationRecord, plan: Plan) -> list[RelationRecord]:
+        """The views that the query reads, whose rows must be those of the same moment. Errors: NotYet."""
+        read = {s.view: ctx.catalog.snapshot.relations[FullName.read(s.relation).key] for s in view_sources(plan.root)}
+        for other in read.values():
+            if other.full.database != view.full.database:
+                what = f"CHECK of a view over {other.full}, which is in another database"
+                raise NotYet(what=what, at=self.name.at, hint=_REPAIR)
+        return list(read.values())
+
+    async def _moment(self, view: RelationRecord, compared: Comparison, reads: list[RelationRecord]) -> Moment:
+        try:
+            moment = await compared.begin(reads)
+        except TimeoutError:
+            raise NotReady(
+                what=f'the query of materialized view "{view.full}" has not read all changes of'
+                f" {', '.join(str(r.full) for r in reads)} at any moment",
+                at=self.name.at, hint="Its rows can be compared at such a moment: try again when fewer changes come.",
+            ) from None  # fmt: skip
+        if moment is None:
+            raise NotReady(
+                what=f'the query of materialized view "{view.full}" has not written a batch', at=self.name.at,
+                hint="It does soon; LIST QUERIES shows what it waits for.",
+            )  # fmt: skip
+        return moment
 
     def _ends(self, consumed: Consumed, plan: Plan) -> Offsets:
         """Where each partition was read to."""
@@ -199,7 +230,8 @@ def _again(plan: Plan, begun: Mapping[str, str], compared: Comparison, ctx: Cont
     """The query once more: from where it began, and telling nobody of bad records again."""
 
     def told(s: Source | ViewSource) -> Source | ViewSource:
-        assert isinstance(s, Source)
+        if isinstance(s, ViewSource):
+            return s
         mode = "ignore" if s.on_bad_record == "log" else s.on_bad_record
         position = begun.get(s.entity, s.starting_position)
         return structs.replace(s, on_bad_record=mode, bad_record_store=None, starting_position=position)

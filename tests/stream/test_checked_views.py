@@ -1,5 +1,5 @@
-"""CHECK MATERIALIZED VIEW of rows that wait for the watermark: computed anew up to the watermark of the batch that is
-compared, while records come. What is early, or late, would differ."""
+"""CHECK MATERIALIZED VIEW while records come: of rows that wait for the watermark, computed anew up to the watermark of
+the batch that is compared (what is early, or late, would differ), and of views over views, as those were then."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ VIEWS = {
     "MEASURES FIRST(u.id) AS f, LAST(u.id) AS l, COUNT(u.id) AS n AFTER MATCH SKIP PAST LAST ROW PATTERN (u+ d)"
     " DEFINE u AS u.v > 5,"
     " d AS d.v <= 5) m",
+    "sums": "SELECT k, count(*) AS n, sum(v) AS s FROM ck_a GROUP BY k",
+    "over_sums": "SELECT n % 3 AS m, count(*) AS n, sum(s) AS s FROM ck_sums GROUP BY n % 3",
+    "named_sums": "SELECT s.k, s.n, c.name FROM ck_sums s JOIN ck_names c ON s.k = c.k",
+    "twice": "SELECT a.k AS k, b.k AS other, a.s + b.s AS s FROM ck_sums a JOIN ck_sums b ON a.n % 5 = b.n % 5",
     "windowed": "SELECT k, window_start, sum(v) AS s FROM TUMBLE(ck_a, SIZE 20 SECONDS)"
     " GROUP BY k, window_start, window_end",
 }
@@ -120,3 +124,16 @@ def test_what_a_hand_and_late_rows_have_changed(
     within(60, late)
     found = {json.loads(c)["id"] for *_, c in db.execute("CHECK MATERIALIZED VIEW ck_over LIMIT 1000").fetchall() if c}
     assert found >= {1, gone[0][0]}
+
+
+def test_what_a_hand_has_changed_in_a_view_over_views(
+    writer: Writer, server: Server, db: psycopg.Connection[Any]
+) -> None:
+    """The rows of the views beneath are not computed anew: what is wrong in them is right in what is made of them."""
+    assert not writer.is_alive()
+    with superuser(server) as su:
+        su.execute("DELETE FROM ck_named_sums WHERE k = 'k3'")
+        ((kind, _, has, computed),) = db.execute("CHECK MATERIALIZED VIEW ck_named_sums").fetchall()
+        assert (kind, has, json.loads(computed)["k"]) == ("missing", None, "k3")
+        logs = "SELECT count(*) FROM pg_class WHERE relname LIKE 'c\\_%' AND relkind = 'r'"
+        assert su.execute(logs.encode()).fetchone() == (3,)  # those of the three queries that read ck_sums

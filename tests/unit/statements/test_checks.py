@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from pgstream.errors import PgStreamError
-from pgstream.names import QName
+from pgstream.names import FullName, QName
 from pgstream.planner import plan as p
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import checks
@@ -26,7 +26,7 @@ KEY = p.Expr("a", "`a`")
 SINK = p.ViewSink("main.public.v", "main", "v_1", "upsert", ["a"], {"notify": "x"})
 
 
-def project(sql: str, source: p.Source = SOURCE) -> p.Node:
+def project(sql: str, source: p.Source | p.ViewSource = SOURCE) -> p.Node:
     return p.Project(source, [p.Expr("a", sql)])
 
 
@@ -69,6 +69,11 @@ def test_what_can_be_checked(root: p.Node) -> None:
 LOOKUP = p.Lookup(SOURCE, "main.public.prices", "main", [], "inner")
 
 
+def test_a_view_over_a_view_can_be_checked() -> None:
+    assert check(CHANGES) == ""
+    assert check(project("unix_millis(`__time`)", structs.replace(CHANGES, timestamp="a"))) == ""
+
+
 @pytest.mark.parametrize(
     ("root", "more", "said"),
     [
@@ -79,7 +84,9 @@ LOOKUP = p.Lookup(SOURCE, "main.public.prices", "main", [], "inner")
         (project("cast(floor(rand(3) * 7) as int)"), {}, "55000: RAND gives its query something else each time"),
         (project("uuid()"), {}, "55000: UUID gives its query something else each time"),
         (LOOKUP, {}, "55000: its query looks up rows of main.public.prices, which may have changed"),
-        (CHANGES, {}, "0A000: CHECK of a view over another materialized view is not supported yet"),
+        (structs.replace(CHANGES, watermark=True), {}, "55000: its query depends on when main.public.w got its rows"),
+        (project("unix_millis(`__time`)", CHANGES), {},
+         "55000: its query depends on when main.public.w got its rows"),
         (GROUPED, {"actual": "errored"},
          '55000: the query of materialized view "main.public.v" does not run: it is errored'),
     ],
@@ -87,6 +94,17 @@ LOOKUP = p.Lookup(SOURCE, "main.public.prices", "main", [], "inner")
 )  # fmt: skip
 def test_what_cannot(root: p.Node, more: dict[str, Any], said: str) -> None:
     assert check(root, **more) == said
+
+
+def test_views_of_another_database_have_no_moment_in_common() -> None:
+    other = SimpleNamespace(full=FullName("main", "public", "w"))
+    ctx = SimpleNamespace(catalog=SimpleNamespace(snapshot=SimpleNamespace(relations={other.full.key: other})))
+    plan = p.Plan(CHANGES, SINK)
+    here, there = (SimpleNamespace(full=FullName(d, "public", "v")) for d in ("main", "sales"))
+    assert STATEMENT._reads(cast(Any, ctx), cast(Any, here), plan) == [other]
+    with pytest.raises(PgStreamError, match=r"over main\.public\.w, which is in another database") as e:
+        STATEMENT._reads(cast(Any, ctx), cast(Any, there), plan)
+    assert e.value.sqlstate == "0A000"
 
 
 @pytest.mark.parametrize(("actual", "hint"), [("starting", "DESCRIBE QUERY"), ("errored", "RESTART QUERY")])
