@@ -1,14 +1,15 @@
 """The kernel's operators alone, on one core: rows a second of wall clock and of the JVM's CPU time, over 100,000 spread
 keys, from Parquet to nothing.
 
-Run ``python -m benchmarks.kernel [OPERATOR…] [SETTING=VALUE…]``, the settings being Spark's. Each operator warms up on
-its first two batches, in which half of the time is Java's compiler's; two more of 300,000 rows of the same run are
-measured. On a busy machine the rate by CPU time is the one to trust; it counts the collector's and the compiler's
-threads too.
+Run ``python -m benchmarks.kernel [OPERATOR…] [keys=COUNT] [SETTING=VALUE…]``, the settings being Spark's. Each
+operator warms up on its first two batches, in which half of the time is Java's compiler's; two more of 300,000 rows
+of the same run are measured. Of more keys, each comes once before those, in batches of 500,000. On a busy machine the
+rate by CPU time is the one to trust; it counts the collector's and the compiler's threads too.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
 
 ROWS, KEYS, WARM, MEASURED = 300_000, 100_000, 2, 2
+MANY, FILLING = 1_000_000, 500_000
+"""From so many keys on the state is filled with all of them first, so many rows at a time."""
 _COLUMNS = [plan.Column("k", "INTEGER"), plan.Column("v", "INTEGER")]
 _CALLS = [plan.Call("n", "count", ["1"]), plan.Call("t", "sum", ["`v`"])]
 _BY_K = [plan.Expr("k", "`k`")]
@@ -81,6 +84,7 @@ OPERATORS: dict[str, plan.Node] = {
 class Bench:
     """A Spark session with one core, and the rows that it reads."""
 
+    keys: int = KEYS
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="pgstream-kernel-")))
 
     def __post_init__(self) -> None:
@@ -96,10 +100,14 @@ class Bench:
         self.write()
 
     def write(self) -> None:
-        """The rows of each batch, a file each."""
-        for i in range(WARM + MEASURED):
-            self.spark.range(i * ROWS, (i + 1) * ROWS).selectExpr(
-                f"cast(pmod(hash(id), {KEYS}) AS int) AS k", "cast(pmod(id, 997) AS int) AS v",
+        """The rows of each batch, a file each: those that fill the state, then random keys."""
+        filled = self.keys if self.keys >= MANY else 0
+        ends = [*range(0, filled, FILLING), *(filled + n * ROWS for n in range(WARM + MEASURED + 1))]
+        self.batches = len(ends) - 1
+        for i, (first, end) in enumerate(itertools.pairwise(ends)):
+            k = f"id * 7919 % {self.keys}" if end <= filled else f"pmod(hash(id), {self.keys})"
+            self.spark.range(first, end).selectExpr(
+                f"cast({k} AS int) AS k", "cast(pmod(id, 997) AS int) AS v",
                 "timestamp_millis(1700000000000 + id) AS __time", "0 AS __partition", "id AS __offset",
                 "false AS __delete",
             ).coalesce(1).write.parquet(str(self.folder / f"part{i}"))  # fmt: skip
@@ -113,12 +121,12 @@ class Bench:
         """Rows a second of wall clock, and of CPU time; of all sources."""
         parts = self.folder / f"in {name}"
         parts.mkdir()
-        self._add(parts, range(WARM))
+        self._add(parts, range(self.batches - MEASURED))
         query = self._begin(name, root, parts)
         try:
             query.processAllAvailable()
             begin, used = time.perf_counter(), self._used()
-            self._add(parts, range(WARM, WARM + MEASURED))
+            self._add(parts, range(self.batches - MEASURED, self.batches))
             query.processAllAvailable()
             rows = MEASURED * ROWS * len(plan.sources(root))
             return rows / (time.perf_counter() - begin), rows / (self._used() - used)
@@ -149,17 +157,18 @@ class Bench:
 
 
 def main() -> None:
-    settings = [a for a in sys.argv[1:] if a.startswith("spark.")]
+    settings = [a for a in sys.argv[1:] if a.startswith(("spark.", "keys="))]
     names = [a for a in sys.argv[1:] if a not in settings] or [*OPERATORS]
     if len(names) > 1:
         # A process for each: what one has not written yet takes the room that all share.
         for name in names:
             subprocess.run([sys.executable, "-m", "benchmarks.kernel", name, *settings], check=True)
         return
-    bench = Bench()
+    given = dict(setting.split("=", 1) for setting in settings)
+    bench = Bench(int(given.pop("keys", KEYS)))
     try:
-        for setting in settings:
-            bench.spark.conf.set(*setting.split("=", 1))
+        for setting, value in given.items():
+            bench.spark.conf.set(setting, value)
         wall, cpu = bench.run(names[0], OPERATORS[names[0]])
         print(f"{names[0]:28} {wall / 1000:7.0f}k rows/s  {cpu / 1000:7.0f}k rows per CPU second", flush=True)
     finally:

@@ -190,9 +190,6 @@ class Operators:
         names, a, b = self.sides(node, left, right)
         told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "within_ms": node.within_ms,
                            "behind_ms": node.behind_ms})  # fmt: skip
-        for name, key in zip(names, (node.left_key, *(k for k, _ in node.more)), strict=True):
-            # Keys are compared by their bytes: what has no equality is refused as elsewhere.
-            attempt(partial(a.where, fn.col(name) == fn.col(name)), None, [key])
         meets = None
         if (on := node.condition) is not None:
             rows = DataFrame(self.kernel.IntervalJoin.shape(a._jdf, b._jdf, told), self.spark)
@@ -267,8 +264,9 @@ class Operators:
     def alike(
         self, a: DataFrame, b: DataFrame, names: Sequence[str], keys: Sequence[Expr]
     ) -> tuple[DataFrame, DataFrame]:
-        """Both inputs with keys of common types: packed keys are compared as bytes."""
+        """Both inputs with keys of common types: packed keys are compared as bytes. What has no equality is refused."""
         for name, key in zip(names, keys, strict=True):
+            attempt(partial(a.where, fn.col(name) == fn.col(name)), None, [key])
             one, two = a.schema[name].dataType, b.schema[name].dataType
             if one != two:
                 nulls = f"coalesce(cast(null as {one.simpleString()}), cast(null as {two.simpleString()}))"

@@ -225,12 +225,14 @@ def test_conditions_by_chance_are_refused_and_by_the_clock_are_not(
         assert Feed(spark, tmp_path, made).run(sql, "stream")[0] == [(1, 1)]
 
 
-def test_keys_without_equality_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    columns = {"m": "MAP<VARCHAR, INTEGER>", "id": "INTEGER"}
-    made = [Relation(n, columns, batches=[[Record({"m": {"x": 1}, "id": 1}, BASE, 0, 0)]]) for n in "ab"]
-    sql = "SELECT a.id FROM a JOIN b WITHIN 1 SECOND ON a.m = b.m"
+@pytest.mark.parametrize("join", ["a JOIN b WITHIN 1 SECOND", "c AS a JOIN d AS b"])
+def test_keys_without_equality_are_refused(join: str, spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"id": "INTEGER", "m": "MAP<VARCHAR, INTEGER>"}
+    one = [[Record({"id": 1, "m": {"x": 1}}, BASE, 0, 0)]]
+    made = [Relation(n, columns, key, batches=one) for n, key in zip("abcd", [(), (), ("id",), ("id",)], strict=True)]
+    sql = f"SELECT a.id, b.id AS other FROM {join} ON a.m = b.m"
     with pytest.raises(Refused, match="MAP") as refused:
-        Feed(spark, tmp_path, made).run(sql, "stream")
+        Feed(spark, tmp_path, made).run(sql, "stream" if "WITHIN" in join else "view")
     assert refused.value.fault.at == sql.index("a.m")
 
 
