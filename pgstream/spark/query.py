@@ -55,6 +55,10 @@ REAL_TIME_BATCH_MS = 30_000
 which it sees new partitions. Between two batches it reads nothing for a moment."""
 
 
+class _Whole(Exception):
+    """The batch that has failed cannot end earlier."""
+
+
 class RunningQuery:
     """``lock`` is held while the query starts, so that its end is not told before its beginning.
 
@@ -103,9 +107,10 @@ class RunningQuery:
             compiled = compiler.compile(self.plan)
         sink = self.sink(compiled)
         if fail_after is not None:
-            sink["fail_after"] = json.dumps(
-                {k: fail_after[k] for k in ("topic", "partition", "offset", "place", "reason")}
-            )
+            bad = json.dumps({k: fail_after[k] for k in ("topic", "partition", "offset", "place", "reason")})
+            if not (self.temporary or self.kernel.endBefore(session._jsparkSession, json.dumps(sink), bad)):
+                raise _Whole
+            sink["fail_after"] = bad
         with traces.span("begin stream"):
             self.kernel.start(compiled.step.df._jdf, reader.bad, compiler.late, json.dumps(sink))
 
@@ -119,7 +124,8 @@ class RunningQuery:
     def again(self, chain: Sequence[Mapping[str, Any]]) -> bool:
         """After a bad record: run the same batch once more up to that record, then fail. False: let it fail now.
 
-        In real time what came before it is written already.
+        In real time what came before it is written already. What of a batch has been written must not be more later,
+        when the record can be read after all: the batch is made to end before it, or fails as a whole.
         """
         if self.plan.real_time:
             return False
@@ -130,7 +136,10 @@ class RunningQuery:
         if known.get(int(bad["partition"]), -1) == int(bad["offset"]):
             return False
         known[int(bad["partition"])] = int(bad["offset"])
-        self._run(fail_after=bad)
+        try:
+            self._run(fail_after=bad)
+        except _Whole:
+            return False
         return True
 
     def pause(self, fault: Fault) -> float | None:

@@ -23,7 +23,7 @@ import psycopg
 from confluent_kafka import Producer
 
 from tests.server import Kafka, Server, within
-from tests.soak.views import PARTITIONS, SHAPES, Impossible, Read, Shape, event
+from tests.soak.views import OVER_SUMS, PARTITIONS, Impossible, Read, Shape, event, shapes
 from tests.stream.test_kill import worker_of
 
 PACE = 200
@@ -66,10 +66,16 @@ class Load(threading.Thread):
 
 @dataclass
 class View:
-    """A view that is there. ``read``: how far it has been seen to have read; that never goes back."""
+    """A view that is there. ``read``: how far it has been seen to have read; that never goes back. ``next``: the shape
+    and the query that are to take it over; ``before``: the queries that it had; ``base``: the view that it reads.
+    """
 
     shape: Shape
     query: str
+    base: str | None = None
+    times: int = 1
+    next: tuple[Shape, str] | None = None
+    before: list[str] = field(default_factory=list)
     read: Read = (0,) * PARTITIONS
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -105,11 +111,24 @@ class Looker(threading.Thread):
             if self.soak.views.get(name) is not view:
                 return  # dropped or replaced by now
             rows = c.execute(f"SELECT * FROM {name}".encode()).fetchall()
-            read = view.shape.check(rows)
+            read = self.check(view, rows)
             if any(now < before for now, before in zip(read, view.read, strict=True)):
                 raise Impossible(f"{name}, {view.shape.name}: {read} after {view.read}")
             view.read = read
             self.looks += 1
+
+    @staticmethod
+    def check(view: View, rows: list[tuple[Any, ...]]) -> Read:
+        """How far it has read; it is what it was until it is what it is to be."""
+        try:
+            return view.shape.check(rows)
+        except Impossible:
+            if view.next is None:
+                raise
+            read = view.next[0].check(rows)
+            view.before.append(view.query)
+            (view.shape, view.query), view.next = view.next, None
+            return read
 
 
 class Soak:
@@ -135,7 +154,7 @@ class Soak:
         """Weights, and what is done."""
         return [
             (6, self.create), (4, self.drop), (4, self.restart), (4, self.ask), (2, self.kill_worker),
-            (1, self.kill_server), (3, self.interrupt),
+            (1, self.kill_server), (3, self.interrupt), (4, self.replace), (4, self.compare),
         ]  # fmt: skip
 
     def step(self) -> None:
@@ -154,16 +173,27 @@ class Soak:
         if len(self.views) >= MOST_VIEWS:
             return self.drop()
         self.made += 1
-        name, shape = f"v{self.made}", self.draw.choice(SHAPES)
+        name, shape, base = f"v{self.made}", self.draw.choice([*shapes().values(), OVER_SUMS]), None
+        if shape is OVER_SUMS:
+            bases = [n for n, v in self.views.items() if v.shape.name == "sums" and v.times == 1 and v.next is None]
+            if not bases:
+                return None
+            base = self.draw.choice(bases)
         with self.server.connect() as c:
-            made = c.execute(f"CREATE MATERIALIZED VIEW {name} AS {shape.sql}".encode()).fetchall()
-        self.views[name] = View(shape, made[-1][1])
+            text = f"CREATE MATERIALIZED VIEW {name} AS {shape.sql.format(view=base)}"
+            made = c.execute(text.encode()).fetchall()
+        self.views[name] = View(shape, made[-1][1], base)
         return None
 
+    def free(self) -> list[str]:
+        """Views that nothing reads, and that are not being replaced."""
+        read = {v.base for v in self.views.values()}
+        return [name for name, view in self.views.items() if name not in read and view.next is None]
+
     def drop(self) -> None:
-        if not self.views:
+        if not (free := self.free()):
             return
-        name = self.draw.choice(list(self.views))
+        name = self.draw.choice(free)
         view = self.views[name]
         with view.lock, self.server.connect() as c:
             del self.views[name]
@@ -179,10 +209,35 @@ class Soak:
         """What somebody with psql does meanwhile."""
         with self.server.connect() as c:
             c.execute("SET statement_timeout = '60s'")
+            views = list(self.views.values())
+            running = {v.query if v.next is None else v.next[1] for v in views}
             listed = {row[0] for row in c.execute("LIST QUERIES").fetchall()}
-            assert listed == {v.query for v in self.views.values()}, listed
+            assert running <= listed, listed
+            assert listed <= {id for v in views for id in (v.query, *v.before, *(v.next or ())[1:])}, listed
             for text in ("LIST RELATIONS", "SELECT count(*) FROM pg_class", "SELECT id FROM events LIMIT 3"):
                 assert c.execute(text.encode()).fetchall(), text
+
+    def replace(self) -> None:
+        """Another query is to keep a view."""
+        if not (free := [name for name in self.free() if self.views[name].base is None]):
+            return
+        name = self.draw.choice(free)
+        view = self.views[name]
+        view.times += 1
+        shape = shapes(view.times)[view.shape.name]
+        with view.lock, self.server.connect() as c:
+            made = c.execute(f"CREATE OR REPLACE MATERIALIZED VIEW {name} AS {shape.sql}".encode()).fetchall()
+            view.next = shape, made[-1][1]
+
+    def compare(self) -> None:
+        """A view is what its query makes of what it has consumed; of one that does not run that cannot be said."""
+        if not self.views:
+            return
+        name = self.draw.choice(list(self.views))
+        with self.server.connect() as c, contextlib.suppress(psycopg.errors.ObjectNotInPrerequisiteState):
+            c.execute("SET statement_timeout = '120s'")
+            wrong = c.execute(f"CHECK MATERIALIZED VIEW {name}".encode()).fetchall()
+            assert not wrong, (name, self.views[name].shape.name, wrong[:3])
 
     def interrupt(self) -> None:
         """A streaming SELECT that is cancelled in the middle."""
@@ -211,6 +266,7 @@ class Soak:
         for name, view in self.views.items():
             within(180, lambda view=view: view.read == self.load.all or self.looker.wrong)  # type: ignore[misc]
             assert view.read == self.load.all, (name, view.shape.name, self.looker.wrong[:3])
+            within(60, lambda view=view: view.next is None or self.looker.wrong)  # type: ignore[misc]
         self.looker.over.set()
         self.looker.join()
         assert not self.looker.wrong, self.looker.wrong[:5]

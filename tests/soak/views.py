@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 PARTITIONS = 2
@@ -29,8 +30,12 @@ def event(number: int) -> dict[str, int]:
     return {"id": number, "p": number % PARTITIONS, "k": k, "v": number * 104_729 % 1000, "t": number * STEP_MS}
 
 
-def events(read: Read) -> Iterable[dict[str, int]]:
-    return (event(p + i * PARTITIONS) for p, n in enumerate(read) for i in range(n))
+def events(read: Read, times: int) -> Iterable[dict[str, int]]:
+    """Those of a beginning of each partition, their ``v`` so many ``times`` as large."""
+    for p, n in enumerate(read):
+        for i in range(n):
+            one = event(p + i * PARTITIONS)
+            yield one | {"v": one["v"] * times}
 
 
 class Impossible(Exception):
@@ -41,7 +46,7 @@ class Impossible(Exception):
 class Shape:
     """A view. ``sql``: its SELECT over ``events`` (a stream) and ``latest`` (a changelog by ``k``); ``read``: what its
     rows say of how far it has read; ``rows``: what it must then hold. Columns begin with ``p`` where a row tells its
-    partition. ``whole``: it is looked at row by row (else only when small).
+    partition. ``{view}`` in ``sql`` is another view.
     """
 
     name: str
@@ -73,12 +78,12 @@ def _newest(at: int) -> Callable[[Sequence[tuple[Any, ...]]], Read]:
     return read
 
 
-def _grouped(*by: str) -> Callable[[Read], Counter[tuple[Any, ...]]]:
+def _grouped(times: int, *by: str) -> Callable[[Read], Counter[tuple[Any, ...]]]:
     """A row a group: its columns, how many events, the sum of ``v``, the greatest number."""
 
     def rows(read: Read) -> Counter[tuple[Any, ...]]:
         groups: dict[tuple[int, ...], list[int]] = {}
-        for e in events(read):
+        for e in events(read, times):
             one = groups.setdefault(tuple(e[c] if c != "w" else e["t"] // (WINDOW_S * 1000) for c in by), [0, 0, 0])
             one[0] += 1
             one[1] += e["v"]
@@ -88,44 +93,69 @@ def _grouped(*by: str) -> Callable[[Read], Counter[tuple[Any, ...]]]:
     return rows
 
 
-def _every(read: Read) -> Counter[tuple[Any, ...]]:
-    return Counter((e["p"], e["id"], e["k"], e["v"]) for e in events(read))
+def _every(times: int, read: Read) -> Counter[tuple[Any, ...]]:
+    return Counter((e["p"], e["id"], e["k"], e["v"]) for e in events(read, times))
 
 
-def _latest(read: Read) -> Counter[tuple[Any, ...]]:
-    last = {e["k"]: e for e in sorted(events(read), key=lambda e: e["id"])}
+def _latest(times: int, read: Read) -> Counter[tuple[Any, ...]]:
+    last = {e["k"]: e for e in sorted(events(read, times), key=lambda e: e["id"])}
     return Counter((e["p"], e["k"], e["id"], e["v"]) for e in last.values())
 
 
-def _digits(read: Read) -> Counter[tuple[Any, ...]]:
+def _digits(times: int, read: Read) -> Counter[tuple[Any, ...]]:
     """Of the newest event of each key, by partition and last digit: how many, and the greatest number."""
     groups: dict[tuple[int, int], list[int]] = {}
-    for p, _, number, v in _latest(read):
+    for p, _, number, v in _latest(times, read):
         one = groups.setdefault((p, v % 10), [0, 0])
         one[0] += 1
         one[1] = max(one[1], number)
     return Counter((*key, *values) for key, values in groups.items())
 
 
+def _quarters(read: Read) -> Counter[tuple[Any, ...]]:
+    """Of the groups by partition and key, those whose keys leave the same rest by four taken together."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for p, k, n, total, newest in _grouped(1, "p", "k")(read):
+        one = groups.setdefault((p, k % 4), [0, 0, 0])
+        one[0] += n
+        one[1] += total
+        one[2] = max(one[2], newest)
+    return Counter((*key, *values) for key, values in groups.items())
+
+
 WINDOW = f"CAST(EXTRACT(EPOCH FROM window_start) AS BIGINT) / {WINDOW_S}"
-SHAPES = [
-    Shape("every", "SELECT p, id, k, v FROM events", _newest(1), _every),
-    Shape(
-        "sums", "SELECT p, k, COUNT(*) AS n, SUM(v) AS total, MAX(id) AS newest FROM events GROUP BY p, k",
-        _counts(2), _grouped("p", "k"),
-    ),
-    Shape(
-        "windows", f"SELECT p, {WINDOW} AS w, COUNT(*) AS n, SUM(v) AS total, MAX(id) AS newest "
-        f"FROM TUMBLE(events, SIZE {WINDOW_S} SECONDS) GROUP BY p, window_start, window_end",
-        _counts(2), _grouped("p", "w"),
-    ),
-    Shape("last", "SELECT p, k, id, v FROM latest", _newest(2), _latest),
-    Shape(
-        "digits", "SELECT p, MOD(v, 10) AS digit, COUNT(*) AS n, MAX(id) AS newest FROM latest GROUP BY p, MOD(v, 10)",
-        _newest(3), _digits,
-    ),
-    Shape(
-        "top", "SELECT p, k, id, v FROM (SELECT p, k, id, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY id DESC) AS rn "
-        "FROM events) r WHERE rn = 1", _newest(2), _latest,
-    ),
-]  # fmt: skip
+OVER_SUMS = Shape(
+    "quarters",
+    "SELECT p, MOD(k, 4) AS q, SUM(n) AS n, SUM(total) AS total, MAX(newest) AS newest FROM {view} "
+    "GROUP BY p, MOD(k, 4)",
+    _counts(2),
+    _quarters,
+)
+"""Over a view of the shape "sums" as it is first."""
+
+
+def shapes(times: int = 1) -> dict[str, Shape]:
+    """By name; with other ``times`` a view has the same columns and other rows."""
+    v = f"(v * {times})"
+    made = [
+        Shape("every", f"SELECT p, id, k, {v} AS v FROM events", _newest(1), partial(_every, times)),
+        Shape(
+            "sums", f"SELECT p, k, COUNT(*) AS n, SUM({v}) AS total, MAX(id) AS newest FROM events GROUP BY p, k",
+            _counts(2), _grouped(times, "p", "k"),
+        ),
+        Shape(
+            "windows", f"SELECT p, {WINDOW} AS w, COUNT(*) AS n, SUM({v}) AS total, MAX(id) AS newest "
+            f"FROM TUMBLE(events, SIZE {WINDOW_S} SECONDS) GROUP BY p, window_start, window_end",
+            _counts(2), _grouped(times, "p", "w"),
+        ),
+        Shape("last", f"SELECT p, k, id, {v} AS v FROM latest", _newest(2), partial(_latest, times)),
+        Shape(
+            "digits", f"SELECT p, MOD({v}, 10) AS digit, COUNT(*) AS n, MAX(id) AS newest FROM latest "
+            f"GROUP BY p, MOD({v}, 10)", _newest(3), partial(_digits, times),
+        ),
+        Shape(
+            "top", f"SELECT p, k, id, {v} AS v FROM (SELECT p, k, id, v, ROW_NUMBER() OVER (PARTITION BY k "
+            "ORDER BY id DESC) AS rn FROM events) r WHERE rn = 1", _newest(2), partial(_latest, times),
+        ),
+    ]  # fmt: skip
+    return {shape.name: shape for shape in made}

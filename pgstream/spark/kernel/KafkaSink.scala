@@ -2,6 +2,7 @@ package org.apache.spark.sql.pgstream
 
 import scala.collection.mutable.ArrayBuffer
 
+import com.fasterxml.jackson.databind.JsonNode
 import org.apache.kafka.clients.producer.ProducerRecord
 
 import org.apache.spark.SparkContext
@@ -18,6 +19,12 @@ import Json.Node
  */
 class KafkaSink(config: String) extends TaskSink {
   private val query = Json.read(config).str("query")
+
+  /** On a cluster, of as many writers as a batch has tasks, that is not asked. */
+  override private[pgstream] def holds(batch: Long): Boolean = {
+    val c = Json.read(config)
+    KafkaSink.isTogether(c, SparkContext.getOrCreate().isLocal) && KafkaSink.writer(c, KafkaSink.All).written >= batch
+  }
 
   override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work =
     KafkaSink.work(config, batch, schemas.head, SparkContext.getOrCreate().isLocal)
@@ -49,14 +56,20 @@ object KafkaSink {
     if (at >= 0 && !first.isNullAt(at)) s"p${first.getInt(at)}" else s"t$task"
   }
 
+  private val All = "all"
+
+  private def isTogether(c: JsonNode, local: Boolean): Boolean = local && c.get("together").asBoolean
+
+  private def writer(c: JsonNode, who: String): KafkaWriter =
+    KafkaWriter.open(c.str("query"), c.get("attempt").asInt, c.opt("output").map(o => s"o$o-").getOrElse("") + who, c.str("topic"), c.entries("properties"))
+
   private def writePart(config: String, schema: StructType, batch: Long, task: Int, local: Boolean, all: Iterator[InternalRow]): Long = {
     if (!all.hasNext) return 0
     val rows = all.buffered
     val c = Json.read(config)
     // Of one query's sinks each has writers of its own.
-    val together = local && c.get("together").asBoolean
-    val name = c.opt("output").map(o => s"o$o-").getOrElse("") + (if (together) "all" else writerOf(task, rows.head, schema))
-    val writer = KafkaWriter.open(c.str("query"), c.get("attempt").asInt, name, c.str("topic"), c.entries("properties"))
+    val together = isTogether(c, local)
+    val writer = this.writer(c, if (together) All else writerOf(task, rows.head, schema))
     val format = new RecordFormat(c, schema)
     val order = c.str("order")
     val run = if (order == "all") Int.MaxValue else Run

@@ -93,12 +93,7 @@ object Kernel {
   def start(df: DataFrame, bad: LongAccumulator, late: LongAccumulator, sink: String): Unit = {
     val c = Json.read(sink)
     val query = c.str("query")
-    val made = c.str("type") match {
-      case "result" => new ResultSink(sink)
-      case "outputs" => new OutputsSink(sink, taskSink)
-      case "real time" => new RealTimeSink(sink)
-      case _ => taskSink(sink)
-    }
+    val made = this.made(sink)
     made.checkpoint = c.str("checkpoint")
     c.opt("ceiling_ms").foreach(ms => made.watermarks = new Watermarks(ms.toLong))
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
@@ -138,6 +133,20 @@ object Kernel {
     }
     // A stream that failed at once ended before `stream` was known.
     if (!run.stream.isActive) Watch.onTerminated(run.stream.runId)
+  }
+
+  private def made(sink: String): BatchSink = Json.read(sink).str("type") match {
+    case "result" => new ResultSink(sink)
+    case "outputs" => new OutputsSink(sink, taskSink)
+    case "real time" => new RealTimeSink(sink)
+    case _ => taskSink(sink)
+  }
+
+  /** Let the batch that has failed end before the bad record that it failed by. False: it must not, or cannot. */
+  def endBefore(session: SparkSession, sink: String, bad: String): Boolean = {
+    val asked = made(sink)
+    try new BatchEnds(session, Json.read(sink).str("checkpoint")).before(badRecord(bad), asked.holds)
+    finally asked.close()
   }
 
   private def taskSink(sink: String): TaskSink = Json.read(sink).str("type") match {

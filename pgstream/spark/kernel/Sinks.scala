@@ -36,6 +36,9 @@ abstract class BatchSink extends Sink {
 
   protected def write(batch: Long, rows: RDD[InternalRow], schema: StructType): Unit
 
+  /** Whether it has a batch, or any of it, from an earlier run. */
+  private[pgstream] def holds(batch: Long): Boolean = parts.exists(p => (p ne this) && p.holds(batch))
+
   /** This sink, or those that it is made of. */
   private[pgstream] def parts: Seq[BatchSink] = Seq(this)
 

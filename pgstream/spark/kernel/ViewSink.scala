@@ -74,6 +74,21 @@ class ViewSink(config: String) extends TaskSink with Logging {
     parts.values.flatten.map(_.rows).sum
   }
 
+  /** Without a ledger, as before the first batch, it has none. */
+  override private[pgstream] def holds(batch: Long): Boolean = {
+    val c = targets.head.connect()
+    try {
+      val there = c.prepareStatement(s"SELECT to_regclass('$home.ledger') IS NOT NULL").executeQuery()
+      there.next()
+      there.getBoolean(1) && {
+        val s = c.prepareStatement(s"SELECT FROM $home.ledger WHERE query = ?::uuid AND batch >= ?")
+        s.setString(1, query)
+        s.setLong(2, batch)
+        s.executeQuery().next()
+      }
+    } finally c.close()
+  }
+
   private def open(layouts: Seq[ViewLayout]): Unit =
     if (connection == null)
       try {

@@ -70,6 +70,62 @@ def test_bad_record_ends_the_query_after_what_came_before(
     assert env.rows(view) == [(0,), (1,), (2,)], "a restart fails at the same record and writes nothing twice"
 
 
+def sums(columns: str, topic: str) -> p.Node:
+    """All rows in one group."""
+    return p.ChangeAggregate(
+        source(topic, columns), [p.Expr("g", "1")], [p.Call("n", "count", ["1"]), p.Call("s", "sum", ["`id`"])]
+    )
+
+
+@pytest.mark.parametrize("sink", ["view", "several"])
+def test_what_can_be_read_after_all_comes_once(
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str, sink: str
+) -> None:
+    """What stood before a bad record in its batch has been written, what stands behind it is not lost."""
+    bad_records(kafka, topic)
+    out = topic + "_copy"
+    kafka.topic(out)
+    every, summed = (
+        env.view(uuid.uuid4().hex, "id bigint"),
+        env.view(uuid.uuid4().hex, "g int, n bigint, s bigint", ["g"]),
+    )
+    record = p.RecordSink("r", "k", out, "append", "json", ["id"], together=True)
+
+    def plan(columns: str) -> p.Plan:
+        rows = project(source(topic, columns), "id")
+        if sink == "view":
+            return p.Plan(rows, into(every, "append"))
+        sinks = p.Sinks([into(every, "append"), record, into(summed, "upsert", ["g"])])
+        return p.Plan(p.Outputs([rows, rows, sums(columns, topic)]), sinks)
+
+    def found() -> list[Any]:
+        got: list[Any] = [[id for (id,) in env.rows(every)]]
+        if sink == "several":
+            got.append(sorted(json.loads(m.value())["id"] for m in committed(kafka, out, len(rows))))
+            got += env.rows(summed)
+        return got
+
+    def wanted() -> list[Any]:
+        return [rows] if sink == "view" else [rows, rows, (1, len(rows), sum(rows))]
+
+    rows = [0, 1, 2]
+    query = worker.start(plan(COLUMNS), env)
+    for attempt in (1, 2):
+        ended = worker.until(lambda e, n=attempt: isinstance(e, ch.Ended) and e.query == query and e.attempt == n)
+        assert ended.fault is not None and "offset 3" in ended.fault.message
+        assert found() == wanted()
+        if attempt == 1:
+            worker.start(plan(COLUMNS), env, query, attempt=2)
+    rows = [0, 1, 2, 3, 4]
+    worker.start(plan("id BIGINT"), env, query, attempt=3)
+    within(60, lambda: found() == wanted())
+    kafka.produce(topic, [("k", '{"id": 5}')])
+    rows = [0, 1, 2, 3, 4, 5]
+    within(60, lambda: found() == wanted())
+    worker.send(ch.Stop(query))
+    assert worker.until(lambda e: isinstance(e, ch.Ended) and e.query == query and e.attempt == 3).fault is None
+
+
 @pytest.mark.parametrize("mode", ["ignore", "log"])
 def test_bad_record_is_skipped_and_counted(
     worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str, mode: str
