@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import structlog
 from pgstream.config import Config, public_environment
 from pgstream.embedded.jars import fetch, path
 from pgstream.embedded.java import find_java
+from pgstream.errors import ConfigurationError
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +36,15 @@ SIZES = {"SMALL": 1, "MEDIUM": 2, "LARGE": 4}
 """How many times the setting spark_memory_mb a pool of each size has."""
 
 
+def master(value: str) -> str:
+    """A Spark master. ValueError for one that lets tasks fail and come again in the same process: what a failed one sent
+    is part of the batch's transaction, and would be in it twice.
+    """
+    if re.match(r"local\[[^\]]*,", value):
+        raise ValueError("a task that failed is not tried again by itself: write local[N], without a number of failures")
+    return value
+
+
 def sized(config: Config, options: Mapping[str, str]) -> dict[str, object]:
     """The worker's settings that a pool's own options decide; the server's are the defaults."""
     cores = options.get("compute_pool.cores")
@@ -41,10 +52,17 @@ def sized(config: Config, options: Mapping[str, str]) -> dict[str, object]:
     wait = options.get("compute_pool.silent_partition_ms")
     silence = {} if wait is None else {"spark.pgstream.silentPartitionMs": wait}  # read by Watermarks.scala
     return {
-        "master": options.get("compute_pool.master") or (f"local[{cores}]" if cores else config.spark_master),
+        "master": options.get("compute_pool.master") or (f"local[{cores}]" if cores else _own_master(config)),
         "memory_mb": int(options.get("compute_pool.memory_mb", memory)),
         "spark": {k: v for k, v in options.items() if k.startswith("spark.")} | silence,
     }
+
+
+def _own_master(config: Config) -> str:
+    try:
+        return master(config.spark_master)
+    except ValueError as e:
+        raise ConfigurationError(what=f'setting spark_master is "{config.spark_master}"', detail=f"{e}.") from None
 
 
 async def prepare(config: Config, options: Mapping[str, str]) -> Launch:

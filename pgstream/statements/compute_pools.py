@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import ObjectRecord
+from pgstream.engine.launch import master
 from pgstream.errors import DependentsExist, NotSupported
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
@@ -53,7 +54,8 @@ OPTIONS = OptionTable(
         Option("compute_pool.memory_mb", Kind.INTEGER, "Heap of the pool's Spark driver, instead of the size's.",
                minimum=256),
         Option("compute_pool.cores", Kind.INTEGER, "Cores of this machine that it uses; all when absent.", minimum=1),
-        Option("compute_pool.master", Kind.TEXT, "Spark master, instead of this machine.", example="spark://host:7077"),
+        Option("compute_pool.master", Kind.TEXT, "Spark master, instead of this machine.", example="spark://host:7077",
+               shape=master),
         Option("compute_pool.silent_partition_ms", Kind.INTEGER,
                "For how long the partitions of a source wait for one without records; 2000 when absent.", minimum=0),
         Option("spark.", Kind.TEXT, "A setting of Spark, for this pool; not one that loads code or reads files.",

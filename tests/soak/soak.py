@@ -283,7 +283,7 @@ class Soak:
             folders = [p for p in (self.folder / "server/checkpoints").glob("**/*") if p.is_file()]
             return not folders
 
-        within(60, nothing)
+        within(180, nothing)  # a state store may write a snapshot late, which is then removed, too
 
     def close(self) -> None:
         self.load.over.set()

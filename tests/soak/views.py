@@ -9,6 +9,7 @@ without having been kept. So what a view shows tells how far it has read, and th
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -78,13 +79,18 @@ def _newest(at: int) -> Callable[[Sequence[tuple[Any, ...]]], Read]:
     return read
 
 
+def window(at: int) -> dt.datetime:
+    """The begin of an event's window."""
+    return dt.datetime(1970, 1, 1) + dt.timedelta(seconds=at // (WINDOW_S * 1000) * WINDOW_S)
+
+
 def _grouped(times: int, *by: str) -> Callable[[Read], Counter[tuple[Any, ...]]]:
     """A row a group: its columns, how many events, the sum of ``v``, the greatest number."""
 
     def rows(read: Read) -> Counter[tuple[Any, ...]]:
-        groups: dict[tuple[int, ...], list[int]] = {}
+        groups: dict[tuple[Any, ...], list[int]] = {}
         for e in events(read, times):
-            one = groups.setdefault(tuple(e[c] if c != "w" else e["t"] // (WINDOW_S * 1000) for c in by), [0, 0, 0])
+            one = groups.setdefault(tuple(e[c] if c != "w" else window(e["t"]) for c in by), [0, 0, 0])
             one[0] += 1
             one[1] += e["v"]
             one[2] = max(one[2], e["id"])
@@ -123,7 +129,6 @@ def _quarters(read: Read) -> Counter[tuple[Any, ...]]:
     return Counter((*key, *values) for key, values in groups.items())
 
 
-WINDOW = f"CAST(EXTRACT(EPOCH FROM window_start) AS BIGINT) / {WINDOW_S}"
 OVER_SUMS = Shape(
     "quarters",
     "SELECT p, MOD(k, 4) AS q, SUM(n) AS n, SUM(total) AS total, MAX(newest) AS newest FROM {view} "
@@ -144,7 +149,7 @@ def shapes(times: int = 1) -> dict[str, Shape]:
             _counts(2), _grouped(times, "p", "k"),
         ),
         Shape(
-            "windows", f"SELECT p, {WINDOW} AS w, COUNT(*) AS n, SUM({v}) AS total, MAX(id) AS newest "
+            "windows", f"SELECT p, window_start AS w, COUNT(*) AS n, SUM({v}) AS total, MAX(id) AS newest "
             f"FROM TUMBLE(events, SIZE {WINDOW_S} SECONDS) GROUP BY p, window_start, window_end",
             _counts(2), _grouped(times, "p", "w"),
         ),

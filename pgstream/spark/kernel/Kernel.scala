@@ -183,9 +183,9 @@ object Kernel {
 
   /** Remove a checkpoint, on whatever file system it is. */
   def remove(path: String): Unit = {
+    val session = org.apache.spark.sql.classic.SparkSession.active
     val p = new org.apache.hadoop.fs.Path(path)
-    val conf = org.apache.spark.sql.classic.SparkSession.active.sparkContext.hadoopConfiguration
-    p.getFileSystem(conf).delete(p, true)
+    Remains.remove(p, p.getFileSystem(session.sparkContext.hadoopConfiguration), session.sessionState.conf.streamingMaintenanceInterval)
   }
 
   /** The names in a folder, on whatever file system it is; none where there is no folder. */

@@ -18,17 +18,24 @@ import Json.Node
 
 /** Where a view's state is: JDBC address and names, quoted for PostgreSQL. */
 case class ViewTarget(url: String, user: String, password: String, table: String, staging: String,
-    home: String = "pg_pgstream", more: Map[String, String] = Map.empty) {
+    home: String = ViewTarget.Ours, more: Map[String, String] = Map.empty) {
   def connect(): Connection = {
     val p = new java.util.Properties
     if (user.nonEmpty) p.setProperty("user", user)
     if (password.nonEmpty) p.setProperty("password", password)
     p.setProperty("ApplicationName", "pgstream worker")
     p.setProperty("tcpKeepAlive", "true")
+    // Where this machine dies without a word, its row of the ledger is free in seconds: another server's worker waits for it.
+    if (home == ViewTarget.Ours) p.setProperty("options", "-c tcp_keepalives_idle=3 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3")
     more.foreach { case (k, v) => p.setProperty(k, v) }
     Class.forName("org.postgresql.Driver")
     DriverManager.getConnection(url, p)
   }
+}
+
+object ViewTarget {
+  /** The schema of the ledger of views. */
+  val Ours = "pg_pgstream"
 }
 
 /**
@@ -45,7 +52,7 @@ class ViewSink(config: String) extends TaskSink with Logging {
   private val c = Json.read(config)
   private val query = c.str("query")
   private val attempt = c.get("attempt").asInt
-  private val home = c.opt("home").getOrElse("pg_pgstream")
+  private val home = c.opt("home").getOrElse(ViewTarget.Ours)
   private val repeats = c.opt("repeats").contains("true")
   private val stores = c.strings("sources")
   private val until = c.opt("until").map(_.toLong)
@@ -217,7 +224,7 @@ object ViewSink {
 }
 
 /** The row of `pg_pgstream.ledger` that says which batch of a query is in, and which attempt may write. */
-class Ledger(c: Connection, query: String, attempt: Int, home: String = "pg_pgstream") {
+class Ledger(c: Connection, query: String, attempt: Int, home: String = ViewTarget.Ours) {
   def isNew(batch: Long): Boolean = {
     val s = c.prepareStatement(s"SELECT batch, attempt FROM $home.ledger WHERE query = ?::uuid FOR UPDATE")
     try {

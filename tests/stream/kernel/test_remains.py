@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,19 @@ def test_loggers_of_state_stores_go_with_their_run(spark: SparkSession, kafka: K
     kernel.Kernel.stop(ends.query(), 0)
     within(30, lambda: not named(ended))
     assert named(running)
+
+
+def test_what_a_state_store_writes_after_the_end_of_its_run_goes(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark._jvm
+    folder = tmp_path / "checkpoint"
+    path = jvm.org.apache.hadoop.fs.Path(str(folder))
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+    (folder / "state").mkdir(parents=True)
+    jvm.org.apache.spark.sql.pgstream.Remains.remove(path, files, 1000)
+    assert not folder.exists()
+    (folder / "state").mkdir(parents=True)
+    (folder / "state" / "7.zip").write_bytes(b"late")
+    within(20, lambda: not folder.exists())
 
 
 def test_places_for_fetched_records_go_when_they_hold_none(spark: SparkSession, kafka: Kafka, start: Start) -> None:
