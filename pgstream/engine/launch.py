@@ -37,11 +37,11 @@ SIZES = {"SMALL": 1, "MEDIUM": 2, "LARGE": 4}
 
 
 def master(value: str) -> str:
-    """A Spark master. ValueError for one that lets tasks fail and come again in the same process: what a failed one sent
-    is part of the batch's transaction, and would be in it twice.
+    """A Spark master. ValueError for one that lets tasks fail and come again in the same process: what a failed one
+    sent is part of the batch's transaction, and would be in it twice.
     """
     if re.match(r"local\[[^\]]*,", value):
-        raise ValueError("a task that failed is not tried again by itself: write local[N], without a number of failures")
+        raise ValueError("a task that fails is not tried again by itself: write local[N] without a number of failures")
     return value
 
 

@@ -75,7 +75,7 @@ async def resumed(ctx: Context, r: Resume, plan: Plan) -> Plan:
     offsets = _offsets(old, before, r.at)
     if not old.progress.get("whole"):
         ctx.notice(
-            f"query {old.id} did not end between two batches: what it wrote of its last one may be written again",
+            f"query {old.id} did not tell where it ended: what it wrote last may be written again",
             severity="WARNING",
         )
     position = "offset:" + ",".join(f"{p}:{o}" for p, o in sorted(offsets.items(), key=lambda i: int(i[0])))

@@ -176,7 +176,8 @@ object Kernel {
         val end = System.currentTimeMillis() + graceMs
         def between = run.sink.parked || !run.stream.status.isTriggerActive
         while (run.stream.isActive && !between && System.currentTimeMillis() < end) Thread.sleep(5)
-        run.whole = run.stream.isActive && between
+        // A run that has had no batch told none: what was told before it need not be all that was written by then.
+        run.whole = run.stream.isActive && between && run.batches > 0
         run.stream.stop()
         true
     }

@@ -111,6 +111,7 @@ class RealTimeReader(of: SupportsRealTimeRead[InternalRow], sink: RealTimeSink) 
   override def nextWithTimeout(timeout: java.lang.Long): RecordStatus = {
     val until = System.currentTimeMillis() + timeout
     var found: RecordStatus = null
+    place.sent() // its row was handed on to the end before the next is asked for
     while (found == null) {
       sink.check()
       val now = System.currentTimeMillis()
@@ -139,10 +140,12 @@ object RealTimeReader {
   private val OffsetAt = 4
 }
 
-/** How far a partition has been read, by one task at a time. */
+/** How far a partition has been read, by one task at a time: all before `next` has been given to the producer. */
 class RealTimePlace {
   @volatile var next, count, quiet = 0L
   @volatile var seen = false
+  private var taken = -1L
 
-  def took(offset: Long): Unit = { next = offset + 1; count += 1 }
+  def took(offset: Long): Unit = { taken = offset + 1; count += 1 }
+  def sent(): Unit = if (taken > next) next = taken
 }

@@ -136,9 +136,11 @@ class RealTimeSink(config: String) extends BatchSink {
       val now = System.currentTimeMillis()
       try if (places.size >= tasks && tasks > 0 && !parked) {
         val latest = offsets(places.keySet.asScala, OffsetSpec.latest)
+        val given = places.asScala.toMap.map { case (p, place) => p -> place.next }
+        flush() // what is told is where a query that resumes this one begins
         val read = latest.map { case (p, _) =>
           val place = places.get(p)
-          p -> (if (place.quiet > asked) math.max(place.next, known.getOrElse(p, 0L)) else place.next)
+          p -> (if (place.quiet > asked) math.max(given(p), known.getOrElse(p, 0L)) else given(p))
         }
         val rows = taken
         Watch.figures(run, Events.realTime(run, this, topic, latest, read, Instant.ofEpochMilli(now), rows, (rows - before) * 1000.0 / (now - at), now - at))

@@ -197,3 +197,19 @@ def test_rows_wait_for_credit(worker: WorkerProcess, env: Environment, kafka: Ka
     worker.send(ch.More(query, 5000))
     within(60, lambda: count() == 2000)
     ended(worker, query)
+
+
+def test_an_end_is_whole_where_its_run_has_told_a_batch(
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str
+) -> None:
+    """One that had nothing to do has told no place: what was told before it may be older than what is written."""
+    kafka.produce(topic, [("k", json.dumps({"id": i})) for i in range(3)])
+    view = env.view(uuid.uuid4().hex, "id bigint")
+    plan = p.Plan(project(source(topic, "id BIGINT"), "id"), into(view, "append"))
+    query = worker.start(plan, env)
+    worker.until(lambda e: isinstance(e, ch.Progress) and e.query == query and e.rows_in == 3)
+    assert worker.stop(query).whole
+    worker.start(plan, env, query, attempt=2)
+    worker.until(lambda e: isinstance(e, ch.Alive) and e.query == query and e.attempt == 2)
+    worker.send(ch.Stop(query))
+    assert not worker.until(lambda e: isinstance(e, ch.Ended) and e.query == query and e.attempt == 2).whole
