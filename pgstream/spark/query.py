@@ -55,6 +55,12 @@ REAL_TIME_BATCH_MS = 30_000
 which it sees new partitions. Between two batches it reads nothing for a moment."""
 
 
+_TWO_STORES = Fault(
+    "user", "0A000", "two stores of one PostgreSQL database in one application are not supported yet", None,
+    "Write its tables through one of the stores.", None,
+)  # fmt: skip
+
+
 class _Whole(Exception):
     """The batch that has failed cannot end earlier."""
 
@@ -254,10 +260,11 @@ class RunningQuery:
 
 def together(sinks: Sequence[dict[str, Any]]) -> list[tuple[list[int], dict[str, Any]]]:
     """The sinks of one query with the numbers of their outputs: what lies in one PostgreSQL database is one sink, and
-    changes in one transaction.
+    changes in one transaction. Errors: Refused, for two stores of one database: it has one row for the query's batches.
     """
     out: list[tuple[list[int], dict[str, Any]]] = []
     places: dict[Any, int] = {}
+    databases: dict[Any, int] = {}
     for number, sink in enumerate(sinks):
         if "table" not in sink:
             out.append(([number], sink | {"output": number}))
@@ -265,6 +272,8 @@ def together(sinks: Sequence[dict[str, Any]]) -> list[tuple[list[int], dict[str,
         own = {k: sink[k] for k in ("mode", "key", "table", "staging", "relation", "notify") if k in sink}
         shared = {k: v for k, v in sink.items() if k not in own}
         place = places.setdefault(json.dumps(shared, sort_keys=True), len(out))
+        if databases.setdefault((sink["type"], sink["url"]), place) != place:
+            raise Refused(_TWO_STORES)
         if place == len(out):
             out.append(([], shared | {"views": []}))
         out[place][0].append(number)
