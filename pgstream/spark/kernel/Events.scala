@@ -56,7 +56,8 @@ object Events {
   def ended(run: Run, failure: Option[Throwable]): ObjectNode = {
     val o = Json.obj
     o.put("type", "ended").put("query", run.query).put("attempt", run.attempt).put("asked", run.sink.stopping || run.finished)
-    o.put("whole", run.whole && failure.isEmpty)
+    // A run that has had no batch told none: what was told before it need not be all that was written by then.
+    o.put("whole", run.whole && run.batches > 0 && failure.isEmpty)
     val list = o.putArray("chain")
     failure.foreach { f =>
       chain(list, f)

@@ -176,8 +176,7 @@ object Kernel {
         val end = System.currentTimeMillis() + graceMs
         def between = run.sink.parked || !run.stream.status.isTriggerActive
         while (run.stream.isActive && !between && System.currentTimeMillis() < end) Thread.sleep(5)
-        // A run that has had no batch told none: what was told before it need not be all that was written by then.
-        run.whole = run.stream.isActive && between && run.batches > 0
+        run.whole = run.stream.isActive && between
         run.stream.stop()
         true
     }

@@ -18,7 +18,7 @@ class Run(val query: String, val attempt: Int, val sink: BatchSink, val bad: Lon
   @volatile var finished = false
   /** Of Spark's scheduler: a pool that no other run has now. */
   var lane = 0
-  /** It was stopped between two batches, of which it has told: what it told last is all that it has written. */
+  /** It was stopped between two batches: what it told last, if it has had a batch, is all that it has written. */
   @volatile var whole = false
   @volatile var alive = false
   @volatile var lateRows = 0L

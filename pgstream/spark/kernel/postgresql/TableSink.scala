@@ -22,6 +22,7 @@ class TableSink(config: String) extends ViewSink(TableSink.at(config)) {
     } finally s.close()
   }
 
+  override private[pgstream] def holds(batch: Long): Boolean = told(super.holds(batch))
   override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = told(super.begin(batch, schemas))
   override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = told(super.end(batch, done))
 
