@@ -78,7 +78,8 @@ def shown(view: RelationRecord, table: str, wanted: str) -> str:
 
     def json(of: str, columns: Sequence[str]) -> str:
         listed = ", ".join(f"{of}.{q(c)}" for c in columns)
-        return f"(SELECT row_to_json(r) FROM (SELECT {listed}) r)::text" if columns else "NULL"
+        # Not (r): a column of that name would be meant.
+        return f"(SELECT row_to_json(r.*) FROM (SELECT {listed}) r)::text" if columns else "NULL"
 
     parts = [
         too_many(view, table, wanted, f"'unexpected' AS kind, {json('t', key)} AS key, {json('t', names)}, NULL"),

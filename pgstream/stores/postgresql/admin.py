@@ -166,7 +166,7 @@ class PostgresAdmin:
         info = await self.describe(entity)
         key = sql.SQL(", ").join(sql.SQL("{}, t.{}").format(k, sql.Identifier(k)) for k in info.primary_key)
         keyed = sql.SQL("json_build_object({})::text").format(key) if info.primary_key else sql.SQL("NULL::text")
-        text = sql.SQL("SELECT {}, row_to_json(t)::text, t.ctid::text FROM {} t").format(
+        text = sql.SQL("SELECT {}, row_to_json(t.*)::text, t.ctid::text FROM {} t").format(
             keyed, sql.Identifier(*split(entity, self._database))
         )
         async with self._open(entity, patience=False) as c, c.cursor("rows") as cursor:

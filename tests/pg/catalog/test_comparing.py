@@ -82,6 +82,22 @@ async def test_how_many_are_shown(catalog: Catalog, ask, write) -> None:
     assert counts == {"missing": 2, "unexpected": 2, "different": 3} and len(rows) == 2
 
 
+async def test_columns_may_be_called_as_anything(catalog: Catalog, ask, write) -> None:
+    """As the aliases of our own SQL, too."""
+    names = ("r", "t", "w", "d", "kind")
+    columns = tuple(ColumnRecord(n, types.parse("BIGINT")) for n in names)
+    of = await made(catalog, "upsert", ("r",), replace(view(), columns=columns))
+    write("INSERT INTO public.counts SELECT i, i, i, i, i FROM generate_series(1, 3) i", batch(of, 0))
+    async with catalog.comparison(of) as compared:
+        await compared.begin()
+        write(f"INSERT INTO {compared.table} VALUES (1, 1, 1, 1, 1), (2, 2, 9, 2, 2), (4, 4, 4, 4, 4)")
+        _, rows = await compared.differences(9)
+    found = [
+        (kind, json.loads(key or "")["r"], json.loads(has or computed or "")["w"]) for kind, key, has, computed in rows
+    ]
+    assert found == [("different", 2, 2), ("missing", 4, 4), ("unexpected", 3, 3)]
+
+
 async def test_fractions(catalog: Catalog, ask, write) -> None:
     """Sums of fractions differ in the last digits, as their parts came in another order; what differs more is told."""
     types_ = {"userid": "VARCHAR", "x": "DOUBLE", "y": "FLOAT"}

@@ -124,6 +124,11 @@ def test_statements_over_a_store(server: Server, shop: Postgres) -> None:
         assert c.execute("PRINT ENTITY made IN STORE pg_admin WITH ('from_beginning')").fetchall()[0][:2] == (
             '{"id" : 1}', '{"id":1,"v":"x"}',
         )  # fmt: skip
+        # A column may be called as the alias of our own SQL.
+        c.execute("CREATE ENTITY public.made_t IN STORE pg_admin WITH ('postgresql.columns' = 't BIGINT, v VARCHAR')")
+        c.execute("""INSERT INTO ENTITY made_t IN STORE pg_admin VALUE('{"t": 1, "v": "x"}')""")
+        rows = c.execute("PRINT ENTITY made_t IN STORE pg_admin WITH ('from_beginning')").fetchall()
+        assert rows[0][1] == '{"t":1,"v":"x"}'
         # Also as the extended protocol asks, before it runs.
         found = c.execute("DESCRIBE ENTITY public.made IN STORE pg_admin", prepare=True)
         assert [d.name for d in found.description or ()] == ["Name", "Columns", "Primary Key", "Configs", "Records"]
