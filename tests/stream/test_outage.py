@@ -50,8 +50,12 @@ class Broker:
     def kill(self) -> None:
         """The broker's JVM dies with the process that started it."""
         self.process.kill()
+        self.gone()
+
+    def gone(self, within_s: float | None = None) -> None:
+        """Somebody has killed its JVM; it ends, and may be started again."""
         with self.process:
-            self.process.wait()
+            self.process.wait(within_s)
 
     @property
     def jvm(self) -> int:

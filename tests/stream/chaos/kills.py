@@ -107,7 +107,7 @@ def broker_at_a_point(rig: Rig, r: random.Random) -> str:
     """The broker dies while a transaction of a topic ends."""
     point, times = r.choice([p for p in POINTS if p.startswith("topic")]), r.randint(0, 4)
     order(rig, f"{point}={times}={rig.broker.jvm}")
-    rig.broker.process.wait(60)
+    rig.broker.gone(60)
     pause = r.random() * 3
     time.sleep(pause)
     rig.broker.start()
