@@ -57,6 +57,10 @@ _RAISED_HINTS = {
     "54001": "Give the pattern fewer repetitions inside repetitions, or WITHIN.",
 }
 _CANNOT_CAST = re.compile(r'cannot cast "([^"]+)" to "([^"]+)"')
+_STRANGE = (
+    "One of them was put back, or is gone: put back the other as well. Else CREATE OR REPLACE MATERIALIZED VIEW builds"
+    " a view anew; for a topic or a table begin a new query."
+)
 SHARE = "Setting checkpoint_dir names a folder that all machines mount, or a URL (hdfs:, s3a:)."
 
 
@@ -111,6 +115,9 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
         return bad_record(link)
     if short == "FencedException":
         return Fault("engine", "55000", "another start of this query has taken over", message + ".")
+    if short == "StrangeBatchException":
+        what = "the query's checkpoint and what it has written are of different days"
+        return Fault("user", "55000", what, sentence(message) + ".", _STRANGE)
     if short == "UnsharedException":
         return Fault("refused", "58030", "the checkpoint's folder is not that of all executors", f"{message}.", SHARE)
     if short == "RegistryException":

@@ -70,6 +70,8 @@ object KafkaSink {
     // Of one query's sinks each has writers of its own.
     val together = isTogether(c, local)
     val writer = this.writer(c, if (together) All else writerOf(task, rows.head, schema))
+    // An earlier one may be any: who has no rows writes none, and a group's offset is forgotten some day.
+    if (writer.written > batch) throw new StrangeBatchException(c.str("query"), batch, writer.written)
     val format = new RecordFormat(c, schema)
     val order = c.str("order")
     val run = if (order == "all") Int.MaxValue else Run

@@ -137,3 +137,12 @@ object Sinks {
 /** Another start of the same query has taken over; this one must not write any more. */
 class FencedException(query: String, mine: Int, other: Int)
     extends RuntimeException(s"query $query: attempt $mine is fenced by attempt $other")
+
+/**
+ * A sink's last batch is not one that the checkpoint goes on from: either was put back to an earlier day. Written as if it
+ * were, rows would be missing, or be there twice.
+ */
+class StrangeBatchException(query: String, batch: Long, last: Long)
+    extends RuntimeException(
+      if (last < batch) s"the checkpoint of query $query goes on with batch $batch, what it writes has those up to $last only"
+      else s"the checkpoint of query $query goes on with batch $batch, what it writes has those up to $last already")

@@ -101,6 +101,7 @@ class ViewSink(config: String) extends TaskSink with Logging {
       try {
         connection = targets.head.connect()
         connection.setAutoCommit(false)
+        ViewSink.lasting(connection)
         settle(connection)
         merges = layouts.zip(targets).zipWithIndex.map { case ((l, t), i) => new ViewMerge(connection, t, l, i) }
         merges.foreach(_.prepare())
@@ -180,6 +181,13 @@ class ViewSink(config: String) extends TaskSink with Logging {
 object ViewSink {
   private val Large = 8L << 20
 
+  /** A database may be set to lose its latest commits in a crash; the checkpoint goes on after a batch that is in. */
+  private def lasting(c: Connection): Unit = {
+    val s = c.createStatement()
+    try s.execute("SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'")
+    finally s.close()
+  }
+
   private def work(layouts: Seq[ViewLayout], targets: Seq[ViewTarget]): TaskSink.Work =
     (view, _, rows) => render(rows, layouts(view), targets(view))
 
@@ -225,19 +233,18 @@ object ViewSink {
 
 /** The row of `pg_pgstream.ledger` that says which batch of a query is in, and which attempt may write. */
 class Ledger(c: Connection, query: String, attempt: Int, home: String = ViewTarget.Ours) {
+  /** Each batch of a query is in after the one before: another number is of other data, or of another checkpoint. */
   def isNew(batch: Long): Boolean = {
     val s = c.prepareStatement(s"SELECT batch, attempt FROM $home.ledger WHERE query = ?::uuid FOR UPDATE")
     try {
       s.setString(1, query)
       val r = s.executeQuery()
-      if (!r.next()) {
-        insert()
-        true
-      } else {
-        if (r.getInt(2) > attempt) throw new FencedException(query, attempt, r.getInt(2))
-        val last = r.getLong(1)
-        r.wasNull() || last < batch
-      }
+      val there = r.next()
+      if (there && r.getInt(2) > attempt) throw new FencedException(query, attempt, r.getInt(2))
+      val last = if (there) r.getLong(1) else -1L
+      if (last != batch && last != batch - 1) throw new StrangeBatchException(query, batch, last)
+      if (!there) insert()
+      last < batch
     } finally s.close()
   }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 import uuid
 from pathlib import Path
@@ -191,6 +192,41 @@ def committed(kafka: Kafka, topic: str, wanted: int) -> list[Any]:
         out += [m for m in found if m.error() is None]
     consumer.close()
     return out
+
+
+@pytest.mark.parametrize("gone", ["checkpoint", "view's batches", "topic's checkpoint"])
+def test_what_was_put_back_is_told(
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str, gone: str
+) -> None:
+    """A checkpoint from another day than the data: rows would be missing, or twice."""
+    view, out = env.view(uuid.uuid4().hex, "id bigint"), topic + "_out"
+    kafka.topic(out)
+    record = p.RecordSink("r", "k", out, "append", "json", ["id"], together=True)
+    plan = p.Plan(
+        project(source(topic, "id BIGINT"), "id"), record if gone.startswith("topic") else into(view, "append")
+    )
+
+    def ids() -> list[int]:
+        if plan.sink is record:
+            return sorted(json.loads(m.value())["id"] for m in committed(kafka, out, 0))
+        return [id for (id,) in env.rows(view)]
+
+    query = worker.start(plan, env)
+    for n in range(4):
+        kafka.produce(topic, [("k", json.dumps({"id": n}))])
+        within(60, lambda n=n: ids() == list(range(n + 1)))
+    assert worker.stop(query).fault is None
+    if gone == "view's batches":
+        env.sql("UPDATE pg_pgstream.ledger SET batch = batch - 2 WHERE query = %s::uuid", query)
+    else:
+        shutil.rmtree(f"{env.folder}/checkpoints/{query}")
+    kafka.produce(topic, [("k", json.dumps({"id": 4}))])
+    worker.start(plan, env, query, attempt=2)
+    fault = worker.until(lambda e: isinstance(e, ch.Ended) and e.query == query and e.attempt == 2).fault
+    assert fault is not None
+    assert (fault.kind, fault.sqlstate, fault.message) == (
+        "user", "55000", "the query's checkpoint and what it has written are of different days")  # fmt: skip
+    assert ids() == [0, 1, 2, 3]
 
 
 def test_missing_topic_is_a_store_fault(worker: WorkerProcess, env: Environment) -> None:
