@@ -55,6 +55,13 @@ def test_an_unknown_schema_is_not_asked_for_by_every_record(spark: SparkSession)
             assert time.monotonic() < deadline, "a schema that came later is still unknown"
 
 
+def test_one_of_several_servers_has_not_heard_of_a_schema_yet(spark: SparkSession) -> None:
+    with false_registry() as behind, false_registry() as ahead:
+        ahead.schemas["/schemas/ids/7"] = ahead.schemas["/schemas/ids/1"]
+        assert decode(spark, [1, 7], uris=f"{behind.url},{ahead.url}") == 2
+        assert decode(spark, [1, 8, 7], "ignore", uris=f"{behind.url},{ahead.url},{DEAD}") == 2
+
+
 def test_tls_and_the_next_url(spark: SparkSession, tmp_path: Path) -> None:
     own, other = Authority(tmp_path / "own"), Authority(tmp_path / "other", "another ca")
     root = own.root.read_text()

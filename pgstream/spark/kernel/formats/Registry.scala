@@ -109,9 +109,13 @@ final class Registry(config: String) {
     parser.parse(found.str("schema"))
   }
 
-  /** None for what the registry does not have. Each URL is tried once, beginning with the one that answered last. */
+  /**
+   * None for what the registry does not have. Each URL is tried once, beginning with the one that answered last: one of
+   * several servers may not have heard of a new schema yet.
+   */
   private def get(path: String): Option[JsonNode] = {
     var failure: RegistryException = null
+    var unknown = Option.empty[Int]
     for (n <- uris.indices) {
       val at = (first + n) % uris.length
       try {
@@ -121,7 +125,7 @@ final class Registry(config: String) {
             val found = Json.read(answer.body)
             if (found.get("schema") != null) { first = at; return Some(found) }
             failure = strange(at)
-          case 404 if answer.body.contains("error_code") => first = at; return None
+          case 404 if answer.body.contains("error_code") => unknown = unknown.orElse(Some(at))
           case 401 | 403 => failure = unreachable(s"${uris(at)} refuses the credentials")
           case other => failure = unreachable(s"${uris(at)} answers with status $other")
         }
@@ -131,7 +135,9 @@ final class Registry(config: String) {
         case _: InterruptedException => Thread.currentThread().interrupt(); throw unreachable("interrupted")
       }
     }
-    throw failure
+    unknown.foreach(first = _)
+    if (unknown.isEmpty) throw failure
+    None
   }
 
   private def strange(at: Int) = unreachable(s"${uris(at)} answers with something else than a schema registry does")
