@@ -97,8 +97,8 @@ class Compiler:
     def whole(self, node: Node) -> Step:
         """The rows that a sink is given."""
         step = self.node(node)
-        # Tasks behind a shuffle no longer are those that read a partition: sinks must not take them for it.
-        return step.over(step.df.drop("__partition", "__offset")) if step.stateful else step
+        # Sinks take it for the name of the task that has the rows.
+        return step.over(step.df.drop("__partition", "__offset")) if step.shuffled else step
 
     def check(self, df: DataFrame, mode: str) -> None:
         try:
@@ -273,7 +273,8 @@ class Compiler:
 
     def branch(self, step: Step, number: int, of: int, retract: bool) -> DataFrame:
         """An input of a union; ``__partition`` stays the name of the task that read it, now within all inputs."""
-        place = f"`__partition` * {of} + {number}" if "__partition" in step.df.columns else "CAST(NULL AS INT)"
+        named = "__partition" in step.df.columns and not step.shuffled
+        place = f"`__partition` * {of} + {number}" if named else "CAST(NULL AS INT)"
         names = (fn.col(quote_spark(c)) for c in (*step.visible, "__time"))
         taken = [fn.expr("`__delete`" if step.mode == "retract" else "false").alias("__delete")] if retract else []
         return step.df.select(*names, fn.expr(place).alias("__partition"), *taken)
@@ -286,7 +287,8 @@ class Compiler:
         for other in rows[1:]:
             df = attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
         stateful, held = any(s.stateful for s in steps), any(s.held for s in steps)
-        return Step(df, "retract" if retract else "append", stateful, held, max(s.behind_ms for s in steps))
+        mixed = stateful and not all(s.shuffled for s in steps)
+        return Step(df, "retract" if retract else "append", stateful, held, max(s.behind_ms for s in steps), mixed)
 
 
 def several(steps: Sequence[Step]) -> Step:

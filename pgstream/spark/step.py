@@ -34,7 +34,8 @@ class Refused(Exception):
 class Step:
     """A step's output: its rows, their mode (append, upsert, retract), whether they are out of operators with state,
     and ``held`` there for longer than the watermark asks: then they may be late for what stands above. ``behind_ms``:
-    how far the watermark of what was held is behind that of the sources.
+    how far the watermark of what was held is behind that of the sources. ``mixed``: a union's, where some are out of
+    operators and others are not; those have no ``__partition``.
     """
 
     df: DataFrame
@@ -42,6 +43,7 @@ class Step:
     stateful: bool = False
     held: bool = False
     behind_ms: int = 0
+    mixed: bool = False
 
     @property
     def upsert(self) -> bool:
@@ -54,6 +56,11 @@ class Step:
     @property
     def hidden(self) -> list[str]:
         return [c for c in self.df.columns if c in HIDDEN]
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether the tasks that have the rows are others than those that read a partition."""
+        return self.stateful and not self.mixed
 
     def over(self, df: DataFrame) -> Step:
         return replace(self, df=df)

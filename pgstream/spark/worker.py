@@ -199,10 +199,9 @@ class Worker:
             self.failed(request.id, self._fault(e))
 
     def start(self, request: Start) -> None:
-        old = self.queries.get(request.query)
-        if old is not None:
-            old.end()
         try:
+            if (old := self.queries.get(request.query)) is not None:
+                old.end()
             query = RunningQuery(self.spark, request, self.interactive, self.settings.trigger_ms)
             with query.lock:
                 self.queries[request.query] = query
