@@ -120,10 +120,11 @@ class Reader:
     def __init__(self) -> None:
         self._seen: str | None = None
         self._at = 0.0
+        self._read: tuple[str, float] | None = None
         self._changes = 0
 
     async def read(self, session: AsyncSession) -> Delta:
-        """What is new since the last reading; everything the first time. All of it is of one moment."""
+        """What is new since the last reading that was ``taken``; everything the first time. All is of one moment."""
         await session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
         changed: dict[str, set[Key] | None]
         now = time.monotonic()
@@ -142,8 +143,13 @@ class Reader:
             if any(kind == LOGS_IN for _, kind, _ in changed.get("objects") or ()):
                 changed["tokens"] = None  # the same rows, as what logs in
         delta = {of: await TABLES[of].part(session, keys) for of, keys in changed.items()}
-        self._seen, self._at = moment, now
+        self._read = moment, now
         return delta
+
+    def taken(self) -> None:
+        """Everybody knows what was read last. Where that was interrupted it is read again."""
+        if self._read is not None:
+            self._seen, self._at = self._read
 
     async def forget(self, session: AsyncSession) -> None:
         """Clear what no server needs any more from the log, now and then."""

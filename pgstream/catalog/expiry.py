@@ -7,6 +7,8 @@ Must not know: when this is done (``engine.retention``). Start reading at ``expi
 
 from __future__ import annotations
 
+from pgstream.catalog import view_logs
+from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import Connection
 from pgstream.catalog.records import RelationRecord
 from pgstream.names import quote_always as q
@@ -24,7 +26,8 @@ async def is_tracked(conn: Connection) -> bool:
 
 async def expire(conn: Connection, record: RelationRecord) -> int:
     """Delete a view's rows that are over, some at a time; how many. Rows that a batch is writing stay for the next
-    time: nobody waits for a lock here, so there is no deadlock with the query.
+    time: nobody waits for a row here, so there is no deadlock with the query. Where queries read the view, deletes take
+    turns with its query by the row of the ledger (``view_logs``): that is locked first, as everybody does.
     """
     over = _over(record)
     if over is None or (TIMESTAMP not in record.properties and not await is_tracked(conn)):
@@ -33,7 +36,12 @@ async def expire(conn: Connection, record: RelationRecord) -> int:
     some = f"SELECT ctid FROM {table} WHERE {over} LIMIT {_AT_ONCE} FOR UPDATE SKIP LOCKED"
     total = 0
     while True:
-        gone = await conn.execute(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({some}))".encode())
+        async with conn.transaction():
+            if await view_logs.readers(conn, record.full):
+                await conn.execute(
+                    f"SELECT FROM {STATE}.ledger WHERE query = %s::uuid FOR UPDATE".encode(), [record.query]
+                )
+            gone = await conn.execute(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({some}))".encode())
         total += gone.rowcount
         if gone.rowcount < _AT_ONCE:
             return total

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 import structlog
+from psycopg import errors as pg
 
 from pgstream.catalog import acl, activity, ledger, objects, policies, view_logs
 from pgstream.catalog.databases import STATE
@@ -32,6 +33,7 @@ WHERE (c.relkind IN ('r', 'v') OR c.relkind = 'i' AND NOT (SELECT indisunique FR
 _WORDS = {"r": "TABLE", "v": "VIEW", "i": "INDEX"}
 _TABLES = f"SELECT relname FROM pg_class WHERE relnamespace = '{STATE}'::regnamespace AND relkind = 'r'"
 _SCHEMAS = "SELECT nspname FROM pg_namespace"
+_WAIT_MS = 1000
 
 
 async def _column(conn: Connection, sql: str) -> set[str]:
@@ -96,19 +98,31 @@ async def _drop_left_over(
     for (schema, relation), (kind, _) in list(found.items()):
         record = records.get((schema, relation))
         if record is None or kind != objects.relkind(record):
-            done.append(f"left-over relation {name}.{schema}.{relation} dropped")
-            await run(conn, f"DROP {_WORDS[kind]} IF EXISTS {q(schema)}.{q(relation)} CASCADE")
+            if await _dropped(conn, f"{_WORDS[kind]} IF EXISTS {q(schema)}.{q(relation)}"):
+                done.append(f"left-over relation {name}.{schema}.{relation} dropped")
             del found[schema, relation]
     state = {objects.staging_stem(r.id) for r in records.values()}
     for staging in await _column(conn, _TABLES):
         # s_<id>_<attempt>: the worker's staging for v_<id>.
-        if staging.startswith("s_") and "v_" + staging[2:].partition("_")[0] not in state:
+        unknown = staging.startswith("s_") and "v_" + staging[2:].partition("_")[0] not in state
+        if unknown and await _dropped(conn, f"TABLE {STATE}.{q(staging)}"):
             done.append(f"left-over staging table {staging} in {name} dropped")
-            await run(conn, f"DROP TABLE {STATE}.{q(staging)} CASCADE")
-        if staging.startswith("r_") and staging[2:] not in alive:
+        if (
+            staging.startswith("r_")
+            and staging[2:] not in alive
+            and await _dropped(conn, f"TABLE {STATE}.{q(staging)}")
+        ):
             done.append(f"left-over table {staging} beside a view in {name} dropped")
-            await run(
-                conn,
-                f"DROP TABLE {STATE}.{q(staging)} CASCADE",
-                f"DELETE FROM {STATE}.ledger WHERE replace(query::text, '-', '') = {quote_literal(staging[2:])}",
-            )
+            of = f"replace(query::text, '-', '') = {quote_literal(staging[2:])}"
+            await run(conn, f"DELETE FROM {STATE}.ledger WHERE {of}")
+
+
+async def _dropped(conn: Connection, what: str) -> bool:
+    """Whether it could be dropped. What somebody uses, such as another server's comparison, is for a later start."""
+    try:
+        async with conn.transaction():
+            await run(conn, f"SET LOCAL lock_timeout = '{_WAIT_MS}ms'", f"DROP {what} CASCADE")
+    except pg.LockNotAvailable:
+        log.warning("left-over kept that is in use", what=what)
+        return False
+    return True

@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS {STATE}.ledger (
     query uuid PRIMARY KEY, sink text NOT NULL DEFAULT '', batch bigint NOT NULL, attempt integer NOT NULL,
     consumed jsonb)"""
 
+NEVER = 2**31 - 1
+"""An attempt that no start has: its query writes no more."""
 NOTIFY = "notify"
 """The property of a view that names the channel which is told of its changes."""
 _NAME = "pgstream_wait_for"
@@ -154,10 +156,12 @@ def opened(view: RelationRecord) -> str:
 
 
 async def heal(conn: Connection, relations: Iterable[RelationRecord]) -> None:
-    """Say in rows of an earlier version which view they are about."""
+    """Say in rows of an earlier version which view they are about. Not in that of a query that another has followed,
+    where a crash has kept the catalogue from knowing it (``replacing.done``).
+    """
     views = [(r.query, table(r)) for r in relations if r.kind == "materialized_view" and r.query is not None]
     await conn.execute(
         f"UPDATE {STATE}.ledger l SET sink = v.sink FROM unnest(%s::uuid[], %s::text[]) v(query, sink)"
-        " WHERE l.query = v.query AND l.sink = ''".encode(),
+        f" WHERE l.query = v.query AND l.sink = '' AND l.attempt <> {NEVER}".encode(),
         [[query for query, _ in views], [sink for _, sink in views]],
     )

@@ -68,6 +68,14 @@ async def find(session: AsyncSession, ref: str, at: int | None = None) -> models
     return row
 
 
+async def locked(session: AsyncSession, id: str) -> QueryRecord:
+    """As it is now, and stays until the transaction's end. Errors: UndefinedQuery."""
+    row = await session.get(models.QueryRow, id, with_for_update=True)
+    if row is None:
+        raise UndefinedQuery(name=id)
+    return rows.query(row)
+
+
 async def create(session: AsyncSession, record: QueryRecord) -> QueryRecord:
     """A named query gets the next version of its name; others have version 1."""
     version = 1

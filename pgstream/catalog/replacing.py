@@ -10,7 +10,7 @@ Must not know: when (``engine.replacements``), rows of the catalogue. Start read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from pgstream.catalog import difference, ledger, objects, view_logs
@@ -20,11 +20,10 @@ from pgstream.catalog.records import RelationRecord
 from pgstream.names import beside, quote_literal
 from pgstream.names import quote_always as q
 
-NEVER = 2**31 - 1
-"""An attempt that no start has: its query writes no more."""
 _LOOK_S = 0.05
 Consumed = list[dict[str, Any]]
 Enough = Callable[[Consumed, Consumed], bool]
+Waiting = Callable[[], Awaitable[Mapping[str, int]]]
 
 
 async def begin(conn: Connection, query: str, view: RelationRecord) -> None:
@@ -37,13 +36,14 @@ async def begin(conn: Connection, query: str, view: RelationRecord) -> None:
 
 
 async def end(conn: Connection, query: str, view: RelationRecord, *, alone: bool) -> None:
-    """A query that does not keep a view, any more or at all, is over: what was its own goes. ``alone``: no other one
+    """A query that does not keep a view, any more or at all, is over: what was its own goes, unless it has come to keep
+    the view meanwhile. ``alone``: no other one
     is filling a table beside the view, so that of a worker's staging tables for such tables none is in use; the one of
     a query that has taken over may have stayed, where its worker could not drop it.
     """
     await run(
         conn,
-        f"DELETE FROM {STATE}.ledger WHERE query = '{query}'::uuid",
+        f"DELETE FROM {STATE}.ledger WHERE query = '{query}'::uuid AND (sink = '' OR attempt = {ledger.NEVER})",
         f"DROP TABLE IF EXISTS {beside(query)}",
     )
     if alone:
@@ -59,15 +59,6 @@ async def consumed(conn: Connection, queries: Collection[str]) -> dict[str, tupl
     return {query: (batch, at or []) for query, batch, at in await found.fetchall()}
 
 
-async def _waiting(conn: Connection, logs: Mapping[str, str]) -> dict[str, int]:
-    """The newest change of each view in the log that a query reads it from. ``logs``: views by log."""
-    newest = {}
-    for log, view in logs.items():
-        row = await (await conn.execute(f"SELECT coalesce(max(__seq), 0) FROM {STATE}.{q(log)}".encode())).fetchone()
-        newest[view] = int(row[0]) if row is not None else 0
-    return newest
-
-
 async def exchange(
     conn: Connection,
     before: RelationRecord,
@@ -75,15 +66,15 @@ async def exchange(
     attempt: int,
     enough: Enough,
     *,
-    logs: Mapping[str, str],
+    waiting: Waiting,
     indexes: Iterable[str],
     within_s: float,
 ) -> bool:
     """Make the view what the new query's table is; inside the caller's transaction. False: the new query is not as far
     as the old one, and nothing was done.
 
-    ``attempt``: the last start of the new query, which is fenced. ``logs``: of the new query, with the views that are
-    read from them. ``indexes``: the names of those that clients made.
+    ``attempt``: the last start of the new query, which is fenced. ``waiting``: how far the views that the new query
+    reads have been changed. ``indexes``: the names of those that clients made.
     Whoever writes the view waits meanwhile; who reads it does not, unless its columns or its key change.
     """
     old, new = before.query or "", after.query or ""
@@ -92,7 +83,7 @@ async def exchange(
         f"SET LOCAL lock_timeout = '{within_s}s'",
         f"SELECT FROM {STATE}.ledger WHERE query = '{old}'::uuid FOR UPDATE",
     )
-    if not await _caught_up(conn, old, new, enough, logs=logs, within_s=within_s):
+    if not await _caught_up(conn, old, new, enough, newest=await waiting(), within_s=within_s):
         return False
     await run(conn, f"SELECT FROM {STATE}.ledger WHERE query = '{new}'::uuid FOR UPDATE")
     table = ledger.table(before)
@@ -103,7 +94,7 @@ async def exchange(
     await view_logs.take_turns_with(conn, after)
     await run(
         conn,
-        f"UPDATE {STATE}.ledger SET sink = '', attempt = {NEVER} WHERE query = '{old}'::uuid",
+        f"UPDATE {STATE}.ledger SET sink = '', attempt = {ledger.NEVER} WHERE query = '{old}'::uuid",
         f"UPDATE {STATE}.ledger SET sink = {quote_literal(table)}, attempt = greatest(attempt, {attempt}) + 1"
         f" WHERE query = '{new}'::uuid",
         f"DROP TABLE {beside(new)}",
@@ -112,10 +103,9 @@ async def exchange(
 
 
 async def _caught_up(
-    conn: Connection, old: str, new: str, enough: Enough, *, logs: Mapping[str, str], within_s: float
+    conn: Connection, old: str, new: str, enough: Enough, *, newest: Mapping[str, int], within_s: float
 ) -> bool:
     """Wait for the new query, which goes on, to pass the place of the old one, which stands."""
-    newest = await _waiting(conn, logs)
     end = asyncio.get_running_loop().time() + within_s
     while True:
         found = await consumed(conn, (old, new))
@@ -161,7 +151,9 @@ async def _reshape(conn: Connection, before: RelationRecord, after: RelationReco
 async def done(conn: Connection, views: Mapping[str, RelationRecord]) -> dict[str, RelationRecord]:
     """Exchanges that the catalogue has not heard of: views by the query that keeps them now. ``views``: by query."""
     by_table = {ledger.table(v): v for v in views.values()}
-    found = await conn.execute(f"SELECT sink, query::text FROM {STATE}.ledger WHERE sink <> ''".encode())
+    found = await conn.execute(
+        f"SELECT sink, query::text FROM {STATE}.ledger WHERE sink <> '' AND attempt <> {ledger.NEVER}".encode()
+    )
     return {
         query: by_table[sink]
         for sink, query in await found.fetchall()

@@ -15,9 +15,11 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import sqlalchemy.exc
 import structlog
 from sqlalchemy import text
@@ -77,9 +79,11 @@ from pgstream.errors import (
     ReadersRemain,
     RelayedError,
     UndefinedQuery,
+    UndefinedRelation,
     UndefinedSchema,
 )
 from pgstream.names import FullName, view_log
+from pgstream.tasks import whole
 
 Url = Callable[..., str]
 REPLACES = "replace_materialized_view_as"
@@ -93,46 +97,39 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change under way. What is entered into ``after`` ends when the catalogue has committed, or with its error."""
+    """A change under way. What is entered into ``before`` ends when all is done and the catalogue is to commit, what is
+    entered into ``after`` when it has; or with the change's error.
+    """
 
     session: AsyncSession
+    before: AsyncExitStack
     after: AsyncExitStack
     administrator: postgres.Administrator
-    opened: dict[str, postgres.Connection] = field(default_factory=dict)
+    made: dict[str, postgres.Connection] = field(default_factory=dict)
+    gone: dict[str, postgres.Connection] = field(default_factory=dict)
+
+    async def making(self, database: str) -> postgres.Connection:
+        """A transaction, of all that is made in a database, that commits right before the catalogue: a crash leaves an
+        object too many, never one too few.
+        """
+        return await self._opened(database, self.made, self.before)
 
     async def dropping(self, database: str) -> postgres.Connection:
-        """A transaction that commits after the catalogue: a crash leaves an object too many, never one too few."""
-        if database not in self.opened:
-            conn = await self.after.enter_async_context(self.administrator.connect(database))
-            await self.after.enter_async_context(conn.transaction())
-            self.opened[database] = conn
-        return self.opened[database]
+        """A transaction that commits after the catalogue, for the same reason."""
+        return await self._opened(database, self.gone, self.after)
 
+    async def _opened(
+        self, database: str, there: dict[str, postgres.Connection], stack: AsyncExitStack
+    ) -> postgres.Connection:
+        if database not in there:
+            conn = await stack.enter_async_context(self.administrator.connect(database))
+            await stack.enter_async_context(conn.transaction())
+            there[database] = conn
+        return there[database]
 
-class Making:
-    """What a change makes in PostgreSQL: all of it in one transaction a database, committed before the catalogue."""
-
-    def __init__(self, administrator: postgres.Administrator) -> None:
-        self._administrator = administrator
-        self._stack = AsyncExitStack()
-        self._opened: dict[str, postgres.Connection] = {}
-
-    async def __aenter__(self) -> Making:
-        return self
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        return await self._stack.__aexit__(*error)
-
-    async def opened(self, database: str) -> postgres.Connection:
-        if database not in self._opened:
-            conn = await self._stack.enter_async_context(self._administrator.connect(database))
-            await self._stack.enter_async_context(conn.transaction())
-            self._opened[database] = conn
-        return self._opened[database]
-
-    async def relation(self, change: Change, record: RelationRecord, at: int | None) -> RelationRecord:
-        made = await relations.create(change.session, record, at)
-        await objects.create_relation(await self.opened(made.full.database), made, at)
+    async def relation(self, record: RelationRecord, at: int | None) -> RelationRecord:
+        made = await relations.create(self.session, record, at)
+        await objects.create_relation(await self.making(made.full.database), made, at)
         return made
 
 
@@ -264,6 +261,7 @@ class Catalog:
                     await self._system.settle(sorted(after.system_copies), wanted, few)
                 self.snapshot = after
                 await self.spread(delta)
+            self._reader.taken()
 
     @asynccontextmanager
     async def _copying(self) -> AsyncIterator[bool]:
@@ -296,18 +294,37 @@ class Catalog:
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[Change]:
-        """One transaction, then its effect in the snapshot here, and a word to other servers."""
+        """One transaction, then its effect in the snapshot here, and a word to other servers.
+
+        Who is canceled when all is done, and PostgreSQL begins to commit, is so when everybody knows the change.
+        """
         with traces.span("change the catalogue"):
             async with self._changing:
+                end = AsyncExitStack()
                 try:
-                    async with AsyncExitStack() as after, self._reading() as session, session.begin():
-                        await session.execute(_TAKE_TURN)
-                        await authors.sign(session)
-                        yield Change(session, after, self._administrator)
-                        await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
-                        await self._reader.forget(session)
-                finally:
-                    await self.refresh()
+                    end.push_async_callback(self.refresh)
+                    after = await end.enter_async_context(AsyncExitStack())
+                    session = await end.enter_async_context(self._reading())
+                    await end.enter_async_context(session.begin())
+                    await session.execute(_TAKE_TURN)
+                    await authors.sign(session)
+                    end.push_async_exit(partial(self._tell, session))
+                    before = await end.enter_async_context(AsyncExitStack())
+                    yield Change(session, before, after, self._administrator)
+                except asyncio.CancelledError as e:
+                    with contextlib.suppress(Exception):  # a connection that is cut may not roll back
+                        await whole(end.__aexit__(type(e), e, e.__traceback__))
+                    raise
+                except BaseException as e:
+                    await whole(end.__aexit__(type(e), e, e.__traceback__))
+                    raise
+                await whole(end.aclose())
+
+    async def _tell(self, session: AsyncSession, error: type[BaseException] | None, *_: Any) -> None:
+        """The end of a change that has come to it: others hear of it when it commits."""
+        if error is None:
+            await session.execute(text("SELECT pg_notify(:c, :id)"), {"c": CHANNEL, "id": self._id})
+            await self._reader.forget(session)
 
     # Stores
 
@@ -457,14 +474,14 @@ class Catalog:
     # Relations
 
     async def create_relation(self, record: RelationRecord, at: int | None = None) -> RelationRecord:
-        async with self._change() as change, Making(self._administrator) as making:
-            return await making.relation(change, record, at)
+        async with self._change() as change:
+            return await change.relation(record, at)
 
     async def create_relations(self, records: Sequence[tuple[RelationRecord, int | None]]) -> None:
         """All or none, each with its place in the statement."""
-        async with self._change() as change, Making(self._administrator) as making:
+        async with self._change() as change:
             for record, at in records:
-                await making.relation(change, record, at)
+                await change.relation(record, at)
 
     async def drop_relation(self, full: FullName, at: int | None = None) -> None:
         async with self._change() as change:
@@ -509,22 +526,39 @@ class Catalog:
         at: int | None = None,
         *,
         reads: Collection[FullName] = (),
+        sources: Iterable[RelationRecord] = (),
         application: Sequence[tuple[RelationRecord, bool, int | None]] = (),
     ) -> QueryRecord:
-        """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads. ``application``:
-        all relations that it makes, whether the query writes them, and their places in the text.
+        """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads. ``sources``:
+        what its plan was made from. ``application``: all relations that it makes, whether the query writes them, and
+        their places in the text. Errors: UndefinedRelation when a source is gone since, or another one by now.
         """
-        async with self._change() as change, Making(self._administrator) as making:
+        async with self._change() as change:
             made = await queries.create(change.session, record)
-            for view in reads:
-                of = rows.relation(await relations.find(change.session, view))
-                await view_logs.create(await making.opened(view.database), made.id, of)
+            await self._log_views(change, made, reads)
             for one, is_written, place in application or ([(relation, True, at)] if relation is not None else []):
-                await making.relation(change, queries.shaped(made, one) if is_written else one, place)
+                await change.relation(queries.shaped(made, one) if is_written else one, place)
+            await self._check_sources(change, sources)
             return made
 
+    async def _check_sources(self, change: Change, sources: Iterable[RelationRecord]) -> None:
+        for source in sources:
+            if source.id and (await relations.find(change.session, source.full)).id != source.id:
+                raise UndefinedRelation(name=str(source.full))
+
+    async def _log_views(self, change: Change, query: QueryRecord, reads: Collection[FullName]) -> None:
+        for view in reads:
+            of = rows.relation(await relations.find(change.session, view))
+            await view_logs.create(await change.making(view.database), query.id, of)
+
     async def create_replacement(
-        self, record: QueryRecord, view: RelationRecord, at: int | None = None, *, reads: Collection[FullName] = ()
+        self,
+        record: QueryRecord,
+        view: RelationRecord,
+        at: int | None = None,
+        *,
+        reads: Collection[FullName] = (),
+        sources: Iterable[RelationRecord] = (),
     ) -> QueryRecord:
         """A query that is to replace the one that keeps a view. Errors: UndefinedRelation, BeingReplaced."""
         async with self._change() as change:
@@ -533,12 +567,9 @@ class Catalog:
                 if other.id != before.query and other.intended == "running":
                     raise BeingReplaced(name=str(view.full), id=other.id, at=at)
             made = await queries.create(change.session, record)
-            for read in reads:
-                of = rows.relation(await relations.find(change.session, read))
-                async with self._administrator.connect(read.database) as conn, conn.transaction():
-                    await view_logs.create(conn, made.id, of)
-            async with self._administrator.connect(view.full.database) as conn, conn.transaction():
-                await replacing.begin(conn, made.id, queries.succeeding(made, before))
+            await self._check_sources(change, sources)
+            await self._log_views(change, made, reads)
+            await replacing.begin(await change.making(view.full.database), made.id, queries.succeeding(made, before))
             return made
 
     async def replacements(self) -> list[tuple[RelationRecord, QueryRecord]]:
@@ -580,27 +611,39 @@ class Catalog:
         Afterwards the other is to end. Errors: DependentsExist when queries read the view who would not follow.
         """
         async with self._change() as change:
-            query = await queries.find(change.session, id)
-            record = rows.query(query)
+            record = rows.query(await queries.find(change.session, id))
             before = rows.relation(await relations.find(change.session, FullName.read(record.sinks[0])))
             if before.query == id or record.intended != "running":
                 return False
             after = queries.succeeding(record, before)
-            views = self.snapshot.relations
-            read = [r for name in record.sources if (r := views.get(FullName.read(name).key)) is not None]
             indexes = [
-                r.full.name for r in views.values() if r.kind == "index" and r.properties["on"] == str(before.full)
+                r.full.name
+                for r in self.snapshot.relations.values()
+                if r.kind == "index" and r.properties["on"] == str(before.full)
             ]
-            async with self._administrator.connect(before.full.database) as conn, conn.transaction():
-                await self._check_readers(conn, before, after)
+            conn = await change.making(before.full.database)
+            await self._check_readers(conn, before, after)
+            async with conn.transaction() as exchanged:
                 done = await replacing.exchange(
-                    conn, before, after, record.attempt, enough,
-                    logs={view_log(id, r.id): str(r.full) for r in read if r.kind == "materialized_view"},
+                    conn, before, after, record.attempt, enough, waiting=partial(self._waiting, record),
                     indexes=indexes, within_s=within_s,
                 )  # fmt: skip
+                # It may have been terminated meanwhile. From here to the end who does so waits.
+                if done and (await queries.locked(change.session, id)).intended != "running":
+                    done = False
+                    raise psycopg.Rollback(exchanged)
             if done:
                 await self._keep(change.session, after, before.query)
             return done
+
+    async def _waiting(self, record: QueryRecord) -> dict[str, int]:
+        """How far the views that a query reads have been changed, in its logs."""
+        found: dict[str, int] = {}
+        for database in self._logging(record):
+            read = [v for v in self._views_read(record) if v.full.database == database]
+            async with self._administrator.connect(database) as conn:
+                found |= await view_logs.newest(conn, {view_log(record.id, v.id): str(v.full) for v in read})
+        return found
 
     async def _check_readers(self, conn: postgres.Connection, before: RelationRecord, after: RelationRecord) -> None:
         if replacing.follows(before, after):
@@ -674,6 +717,7 @@ class Catalog:
                 record = await relations.drop(change.session, made.full)
                 await authority.forget(change.session, "relation", str(made.full))
                 await objects.drop_relation(await change.dropping(made.full.database), record)
+        await self._copy_queries([id])
         await self._drop_view_logs(logging, id)
 
     async def forget_ended(self, days: int) -> int:
@@ -705,13 +749,11 @@ class Catalog:
 
     def _logging(self, record: QueryRecord) -> set[str]:
         """The databases in which there may be logs for a query: those of the views that it reads."""
-        read = map(FullName.read, record.sources)
-        views = self.snapshot.relations
-        return {
-            full.database
-            for full in read
-            if (found := views.get((full.database, full.schema, full.name))) and found.kind == "materialized_view"
-        }
+        return {view.full.database for view in self._views_read(record)}
+
+    def _views_read(self, record: QueryRecord) -> list[RelationRecord]:
+        found = [self.snapshot.relations.get(FullName.read(name).key) for name in record.sources]
+        return [r for r in found if r is not None and r.kind == "materialized_view"]
 
     async def query(self, ref: str, at: int | None = None) -> QueryRecord:
         """By id, name (the latest version), or ``name:version``."""
@@ -770,10 +812,14 @@ class Catalog:
             async with self._refreshing, self._copying() as copying:  # an older state never replaces a newer
                 if not copying:
                     return
+                anew = not self._system.holds(self.snapshot.system_copies)
                 async with self._reading() as session:
-                    found = await queries.every(session, ids)
-                wanted = system_tables.of_queries(self.snapshot, found)
-                about = [(table, id) for table in system_tables.OF_QUERIES for id in ids]
+                    found = await queries.every(session, None if anew else ids)
+                if anew:  # a write has failed since the last one
+                    wanted, about = system_tables.rows(self.snapshot, found), None
+                else:
+                    wanted = system_tables.of_queries(self.snapshot, found)
+                    about = [(table, id) for table in system_tables.OF_QUERIES for id in ids]
                 await self._system.settle(sorted(self.snapshot.system_copies), wanted, about)
         except PgStreamError as e:  # what it follows is done
             log.warning("system tables not written", error=e.text)

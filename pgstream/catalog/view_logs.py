@@ -10,7 +10,7 @@ Must not know: who reads a log (``spark/kernel/ViewSource.scala``). Start readin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from psycopg import errors as pg
@@ -139,6 +139,15 @@ async def readers(conn: Connection, view: FullName) -> list[str]:
     """The ids of the queries that read a view's changes."""
     found = await conn.execute(_READERS.encode(), [view.schema, view.name])
     return [id for (id,) in await found.fetchall()]
+
+
+async def newest(conn: Connection, logs: Mapping[str, str]) -> dict[str, int]:
+    """The number of the newest change of each view in a query's log. ``logs``: views by log, all of one database."""
+    found = {}
+    for log, view in logs.items():
+        row = await (await conn.execute(f"SELECT coalesce(max(__seq), 0) FROM {STATE}.{q(log)}".encode())).fetchone()
+        found[view] = int(row[0]) if row is not None else 0
+    return found
 
 
 async def sizes(conn: Connection, query: str) -> dict[str, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -136,6 +137,16 @@ class Queries:
         for record in await self._live():
             if record.actual == "running":
                 await self._record(self._run(record.id), actual="starting", message="waiting: the worker is starting")
+        self._spawn(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Take away the checkpoints of queries that had ended when a server died."""
+        root = requests.on_disk(self._checkpoints, "")
+        there = set(await asyncio.to_thread(os.listdir, root)) if root is not None and root.exists() else set[str]()
+        for record in await self._catalog.queries(include_ended=True) if there else ():
+            if record.pool == self._pool and record.actual == "terminated" and record.id in there:
+                log.warning("checkpoint of an ended query taken away", query_id=record.id)
+                await self._leave(record.id)
 
     async def _live(self) -> list[QueryRecord]:
         return [q for q in await self._catalog.queries() if q.pool == self._pool]
@@ -202,10 +213,13 @@ class Queries:
         finally:
             run.launching = None
         if fault is not None and fault.kind not in faults.RETRIED:
-            record = await self._catalog.query(id)
-            await self._catalog.discard_query(id, also)
-            await self._forget(run)
-            self._spawn(self._unmark(record))
+            try:
+                record = await self._catalog.query(id)
+                await self._catalog.discard_query(id, also)
+                await self._forget(run)
+                self._spawn(self._unmark(record))
+            except PgStreamError as e:  # somebody reads the relation already
+                log.warning("query kept that cannot run", query_id=id, error=e.text)
             raise faults.error(fault)
 
     async def terminate(self, id: str) -> None:
@@ -257,17 +271,20 @@ class Queries:
 
     async def _stop(self, run: Run, forget: bool, then: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
         """Stop a run and then do the next thing; not waited for beyond ``STOP_S``, but done all the same."""
-        if not run.at_worker:
-            await then(run)
-            return
-        run.stopping = True
-        self._send(Stop(run.id, forget=forget))
+        if there := run.at_worker:
+            run.stopping = True
+            self._send(Stop(run.id, forget=forget))
 
         async def after() -> None:
-            await run.gone.wait()
+            if there:
+                await run.gone.wait()
             await then(run)
 
-        await asyncio.wait([self._spawn(after())], timeout=STOP_S)
+        # In a task of the engine's: the client may go, or say that it does not want to wait.
+        task = self._spawn(after())
+        await asyncio.wait([task], timeout=STOP_S)
+        if task.done() and not task.cancelled():
+            task.result()
 
     async def _start(self, run: Run) -> None:
         async with run.lock:
@@ -423,6 +440,8 @@ class Queries:
             run.calm()
             run.retry = asyncio.get_running_loop().call_later(1.0, lambda: self._spawn(self._finish(run)))
             return
+        # First what it left, such as a replication slot: nobody looks for that of a terminated one.
+        await self._leave(run.id)
         await self._record(run, actual="terminated", message="", **await self._end(run))
         run.settle(None)
         await self._forget(run)
@@ -447,7 +466,11 @@ class Queries:
         self._suspects.forget(run.id)
         self._runs.pop(run.id, None)
         self.progress.forget(run.id)
-        if (folder := requests.on_disk(self._checkpoints, run.id)) is not None:
+        await self._leave(run.id)
+
+    async def _leave(self, id: str) -> None:
+        """Take away a checkpoint, and first what it tells of that was left in the query's stores."""
+        if (folder := requests.on_disk(self._checkpoints, id)) is not None and await asyncio.to_thread(folder.exists):
             await leave(self._catalog, folder)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 

@@ -17,6 +17,7 @@ from typing import Any
 from pgstream.errors import RelayedError
 from pgstream.server.backend import DATA_ROW, ERROR, READY, Backend, Taker, lost
 from pgstream.server.flight import QUERY, SYNC
+from pgstream.tasks import outlast
 from pgstream.wire import backend as messages
 from pgstream.wire import frontend
 
@@ -29,18 +30,6 @@ CANCEL_S = 5
 """How long a cancel request that PostgreSQL does not take in keeps us from asking."""
 FAILING = "DO $$BEGIN RAISE 'a statement of this transaction failed in pgstream' USING ERRCODE = '25P02'; END$$"
 """What makes a transaction fail, and says so in PostgreSQL's log."""
-
-
-async def outlast(*waited: asyncio.Future[Any]) -> None:
-    """Wait for one of these, also when canceled meanwhile, however often. Errors: CancelledError, after that."""
-    canceled: asyncio.CancelledError | None = None
-    while not any(one.done() for one in waited):
-        try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError as e:
-            canceled = e
-    if canceled is not None:
-        raise canceled
 
 
 @contextlib.asynccontextmanager

@@ -27,11 +27,12 @@ from pgstream.errors import (
 )
 from pgstream.names import quote_always
 from pgstream.server import membership, undecided
-from pgstream.server.ask import ask, outlast
+from pgstream.server.ask import ask
 from pgstream.server.executor import Executor, Here
 from pgstream.server.flight import BLOCK, FAILED
 from pgstream.server.limits import Limits
 from pgstream.statements.base import Column, Context, Result, Statement
+from pgstream.tasks import outlast
 from pgstream.wire import backend
 from pgstream.wire.encodings import CODECS
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
 import msgspec
+import structlog
 
 from pgstream import stores, traces
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
-from pgstream.errors import NotSupported, NotYet, UndefinedQuery
+from pgstream.errors import NotSupported, NotYet, PgStreamError, UndefinedQuery
 from pgstream.names import FullName
 from pgstream.planner import real_time
 from pgstream.planner.held import held
@@ -41,7 +42,9 @@ from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.statements.resume import Resume
 from pgstream.stores.spec import Can, Kind, Option, OptionTable
+from pgstream.tasks import whole
 
+log = structlog.get_logger(__name__)
 APPLICATION = "application"
 """The kind of a query that runs several statements."""
 _NAME = Option("query.name", Kind.TEXT, "Name of the query; queries of one name count versions.")
@@ -160,7 +163,10 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
     async with AsyncExitStack() as undo:
         p = await placed(ctx, p, undo, at)
         made = record(ctx, sql, p.kind, p.plan, [p])
-        query = await ctx.catalog.create_query(made, p.relation, at=at, reads=views_read(p.plan))
+        async with recording(ctx, made.id, undo):
+            query = await ctx.catalog.create_query(
+                made, p.relation, at=at, reads=views_read(p.plan), sources=p.planned.sources
+            )
         await launch(ctx, query.id, undo)
     return query
 
@@ -201,13 +207,20 @@ async def check_replaceable(ctx: Context, view: RelationRecord, at: int | None) 
 
 
 async def replace_view(
-    ctx: Context, made: QueryRecord, view: RelationRecord, plan: Plan, at: int | None
+    ctx: Context,
+    made: QueryRecord,
+    view: RelationRecord,
+    plan: Plan,
+    at: int | None,
+    *,
+    sources: Sequence[RelationRecord] = (),
 ) -> QueryRecord:
     """Record and start a query that is to keep a view in another's stead; undone when that fails."""
     async with AsyncExitStack() as undo:
         await alone.check(ctx, plan, at)
         await ctx.catalog.check_replacement(view, made, at)
-        query = await ctx.catalog.create_replacement(made, view, at, reads=views_read(plan))
+        async with recording(ctx, made.id, undo):
+            query = await ctx.catalog.create_replacement(made, view, at, reads=views_read(plan), sources=sources)
         await launch(ctx, query.id, undo)
     return query
 
@@ -225,12 +238,38 @@ def _dated(ctx: Context, whole: Plan) -> Plan:
     return msgspec.structs.replace(whole, root=with_sources(whole.root, told))
 
 
+@asynccontextmanager
+async def recording(
+    ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName] = ()
+) -> AsyncIterator[None]:
+    """Around the recording of a query. An error, or who cancels it, may come when the catalogue has it: then it is
+    taken out again. Where nobody can tell, what was made for it stays: it may run soon.
+    """
+    try:
+        yield
+    except BaseException:
+        try:
+            await whole(_take_back(ctx, query, also))
+        except PgStreamError as e:
+            undo.pop_all()
+            log.warning("query may have been recorded", query_id=query, error=e.text)
+        raise
+
+
 async def launch(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName] = ()) -> None:
     """Start a recorded query, and keep what ``undo`` would undo. ``also``: relations that go with it if it cannot."""
     traces.note({traces.QUERY_ID: query})
-    undo.push_async_callback(_discard, ctx, query, also)
+    undo.push_async_callback(lambda: whole(_discard(ctx, query, also)))
     await ctx.engine.launch(query, also)
     undo.pop_all()
+
+
+async def _take_back(ctx: Context, query: str, also: Collection[FullName]) -> None:
+    try:
+        await ctx.catalog.query(query)
+    except UndefinedQuery:  # nothing of it was recorded, so what is there of these names is somebody else's
+        return
+    await _discard(ctx, query, also)
 
 
 async def _discard(ctx: Context, query: str, also: Collection[FullName]) -> None:

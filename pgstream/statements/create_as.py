@@ -306,7 +306,7 @@ class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
         p = await self.prepare(ctx)
         continuous.refuse_resume(p.options, "CREATE OR REPLACE MATERIALIZED VIEW")
         record = continuous.record(ctx, self.select.text, p.kind, p.plan, [p])
-        query = await continuous.replace_view(ctx, record, p.into, p.plan, self.name.at)
+        query = await continuous.replace_view(ctx, record, p.into, p.plan, self.name.at, sources=p.planned.sources)
         ctx.notice(f'materialized view "{full}" stays as it is until query {query.id} is as far as its own')
         said = f'materialized view "{full}" is being replaced by query {query.id}'
         made = ddl(self.kind, str(full), "REPLACE", full.path, said)

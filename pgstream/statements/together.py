@@ -40,12 +40,16 @@ async def begin(ctx: Context, sql: str, steps: Sequence[Declaring | Starting], a
             undo.pop_all()
             return None
         whole = plan(parts)
-        query = await ctx.catalog.create_query(
-            continuous.record(ctx, sql, continuous.APPLICATION, whole, parts),
-            reads=continuous.views_read(whole),
-            application=[_made(s) for s in steps if isinstance(s, Declaring) or s.prepared.relation is not None],
-        )
-        await continuous.launch(ctx, query.id, undo, [s.relation.full for s in declared])
+        made = continuous.record(ctx, sql, continuous.APPLICATION, whole, parts)
+        also = [s.relation.full for s in declared]
+        async with continuous.recording(ctx, made.id, undo, also):
+            query = await ctx.catalog.create_query(
+                made,
+                reads=continuous.views_read(whole),
+                sources=[r for p in parts for r in p.planned.sources],
+                application=[_made(s) for s in steps if isinstance(s, Declaring) or s.prepared.relation is not None],
+            )
+        await continuous.launch(ctx, query.id, undo, also)
     return query
 
 

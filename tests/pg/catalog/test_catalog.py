@@ -556,3 +556,16 @@ async def test_a_schema_that_another_session_drops_while_it_is_settled(
     await catalog.create_schema("main", "s", "sysadmin", transaction="3")
     assert await catalog.settle_schema("main", "s")
     assert ("main", "s") not in catalog.snapshot.schemas
+
+
+async def test_a_source_that_is_gone_by_now(catalog: Catalog) -> None:
+    """Somebody drops it, or makes another one of its name, while the query's plan is made."""
+    source = await catalog.create_relation(stream())
+    await catalog.drop_relation(source.full)
+    with pytest.raises(UndefinedRelation):
+        await catalog.create_query(query("counts"), view(), sources=[source])
+    another = await catalog.create_relation(stream())
+    with pytest.raises(UndefinedRelation):
+        await catalog.create_query(query("counts"), view(), sources=[source])
+    assert (list(catalog.snapshot.relations), await catalog.queries()) == ([source.full.key], [])
+    await catalog.create_query(query("counts"), view(), sources=[another])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import threading
@@ -11,11 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgstream.catalog import relations
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import REPLACES, Catalog
-from pgstream.errors import BeingReplaced, ReadersRemain
+from pgstream.errors import BeingReplaced, ReadersRemain, UndefinedRelation
 from pgstream.names import FullName, beside
+from tests.pg.catalog.conftest import eventually
 from tests.pg.catalog.test_catalog import query, view
 
 COUNTS = FullName("main", "public", "counts")
@@ -199,7 +200,7 @@ async def test_a_crash_between_postgresql_and_the_catalogue(catalog: Catalog, as
         return True
 
     with pytest.MonkeyPatch.context() as m, pytest.raises(Died):
-        m.setattr(relations, "keep", die)
+        m.setattr(Catalog, "_tell", die)
         await catalog.replace_view(new.id, enough, 1)
     assert catalog.snapshot.relations[COUNTS.key].query == made.id
     again = await reopen()
@@ -209,9 +210,93 @@ async def test_a_crash_between_postgresql_and_the_catalogue(catalog: Catalog, as
         assert await again.replace_view(new.id, always, 1)
     else:
         assert (kept, again.repaired) == (new.id, [f"main.public.counts is kept by query {new.id}"])
+        # Nobody has ended the old query yet: who looks again finds nothing to do.
+        assert await again.finish_replacements() == []
+        assert [sink for id, sink, _ in ledger(ask) if id == made.id] == [""]
     assert ask("TABLE counts") == [["b", 2]]
     assert (await again.query(made.id)).intended == "terminated"
     await again.close()
+
+
+async def test_terminated_while_it_takes_over(catalog: Catalog, postgres, ask, write) -> None:
+    """All is done in PostgreSQL when somebody ends it: it is taken back, and the view is as it was."""
+    made = await catalog.create_query(other(), view())
+    write("INSERT INTO public.counts VALUES ('a', 1)")
+    new = await catalog.create_replacement(other(), view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('b', 2)")
+
+    def enough(old: object, new_: object) -> bool:
+        with psycopg.connect(postgres.url("pgstream_control"), autocommit=True) as conn:
+            conn.execute("UPDATE queries SET intended = 'terminated' WHERE id = %s", [new.id])
+        return True
+
+    assert not await catalog.replace_view(new.id, enough, 1)
+    assert (catalog.snapshot.relations[COUNTS.key].query, ask("TABLE counts")) == (made.id, [["a", 1]])
+    assert ledger(ask) == [[new.id, "", 0], [made.id, '"public"."counts"', 0]]
+    await catalog.end_beside(new.id)
+    assert [id for id, *_ in ledger(ask)] == [made.id]
+    # Who ends the query that keeps the view, so an old snapshot, leaves it its row.
+    await catalog.end_beside(made.id)
+    assert [id for id, *_ in ledger(ask)] == [made.id]
+
+
+async def test_a_view_of_another_database_is_read(catalog: Catalog, ask, write) -> None:
+    """The logs lie where the views do that are read."""
+    await catalog.create_database("other", "sysadmin")
+    there = FullName("other", "public", "there")
+    source = await catalog.create_query(
+        dataclasses.replace(query("there"), sinks=(str(there),)), dataclasses.replace(view(), full=there)
+    )
+    made = await catalog.create_query(dataclasses.replace(other(), sources=(str(there),)), view(), reads=[there])
+    new = await catalog.create_replacement(dataclasses.replace(other(), sources=(str(there),)), view(), reads=[there])
+    assert await catalog.replace_view(new.id, always, 1)
+    assert catalog.snapshot.relations[COUNTS.key].query == new.id
+    assert (made.id, source.id) != (new.id, new.id)
+
+
+async def test_nothing_is_left_of_one_that_could_not_be_made(catalog: Catalog, ask, write) -> None:
+    """The log of the first view is made, that of the second is not: neither stays."""
+    await catalog.create_query(other(), view())
+    gone = FullName("main", "public", "nothing")
+    with pytest.raises(UndefinedRelation):
+        await catalog.create_replacement(
+            dataclasses.replace(other(), sources=(str(COUNTS),)), view(), reads=[COUNTS, gone]
+        )
+    assert ask("SELECT count(*) FROM pg_class WHERE relname ~ '^[cr]_' AND relkind = 'r'", None) == [[0]]
+    assert ask("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'counts'::regclass", None) == [[0]]
+
+
+async def test_what_is_in_use_does_not_keep_a_server_from_starting(catalog: Catalog, postgres, ask, reopen) -> None:
+    """Another server compares a view with what another query has made of the same records."""
+    stray = beside(str(uuid.uuid4()))
+    ask(f"CREATE TABLE {stray} (i int)", None)
+    with psycopg.connect(postgres.url("main")) as using:
+        using.execute(f"SELECT FROM {stray}".encode())
+        again = await reopen()
+        assert again.repaired == []
+    third = await reopen()
+    assert len(third.repaired) == 1 and "left-over table r_" in third.repaired[0]
+    await again.close()
+    await third.close()
+
+
+async def test_retention_takes_turns_by_the_ledger_first(catalog: Catalog, postgres, ask, write) -> None:
+    """It holds nothing of a view that is read by a query while it waits for who writes the view, or replaces it."""
+    kept = dataclasses.replace(view(), properties={"retention.millis": "1"})
+    made = await catalog.create_query(query("counts"), kept)
+    write("INSERT INTO public.counts VALUES ('a', 1)")
+    await catalog.create_query(
+        dataclasses.replace(query("copies"), sources=(str(COUNTS),)),
+        dataclasses.replace(view("copies")), reads=[COUNTS],
+    )  # fmt: skip
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active'"
+    with psycopg.connect(postgres.url("main")) as writer:
+        writer.execute("SELECT FROM pg_pgstream.ledger WHERE query = %s FOR UPDATE", [made.id])
+        expiring = asyncio.create_task(catalog.expire_rows(catalog.snapshot.relations[COUNTS.key]))
+        await eventually(lambda: ask(waits, None) == [[1]])
+        held = "SELECT mode FROM pg_locks WHERE relation = 'counts'::regclass AND mode <> 'AccessShareLock'"
+        assert ask(held, None) == []
+    assert await expiring == 1
 
 
 async def test_what_a_crash_left_beside_is_dropped(catalog: Catalog, ask, reopen) -> None:

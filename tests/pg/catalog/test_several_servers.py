@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from pgstream.catalog import postgres as pg
-from pgstream.catalog import queries, relations, store
+from pgstream.catalog import queries, store
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.embedded.postgres import Postgres
@@ -62,8 +62,8 @@ async def test_a_replacement_under_way_is_left_to_the_server_that_makes_it(
     new = await catalog.create_replacement(other(), view())
     ask(f"INSERT INTO {beside(new.id)} VALUES ('b', 2)", None)
     await second.refresh()
-    held = Held(relations.keep)
-    monkeypatch.setattr(relations, "keep", held)
+    held = Held(catalog._tell)
+    monkeypatch.setattr(catalog, "_tell", held)
     making = asyncio.create_task(catalog.replace_view(new.id, always, 1))
     await held.come.wait()
     looking = asyncio.create_task(second.finish_replacements())
@@ -90,19 +90,74 @@ async def test_a_replacement_whose_server_died_is_finished(
     made = await catalog.create_query(other(), view())
     new = await catalog.create_replacement(other(), view())
     ask(f"INSERT INTO {beside(new.id)} VALUES ('b', 2)", None)
-    held = Held(relations.keep)
-    with monkeypatch.context() as m:
-        m.setattr(relations, "keep", held)
-        making = asyncio.create_task(catalog.replace_view(new.id, always, 1))
-        await held.come.wait()
-        making.cancel()
-        await asyncio.wait({making})
+
+    async def die(*_: object) -> None:
+        raise ConnectionError
+
+    with monkeypatch.context() as m, pytest.raises(ConnectionError):
+        m.setattr(catalog, "_tell", die)
+        await catalog.replace_view(new.id, always, 1)
     await second.refresh()
     assert await second.finish_replacements(["main"]) == [f"main.public.counts is kept by query {new.id}"]
     assert await second.finish_replacements() == []
     await eventually(lambda: catalog.snapshot.relations[COUNTS.key].query == new.id)
     old = await catalog.query(made.id)
     assert (old.intended, old.actual) == ("terminated", "terminate_requested")
+
+
+async def test_a_change_that_has_come_to_its_end_is_whole(
+    catalog: Catalog, ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is canceled while it commits is so afterwards, and knows what was made, as PostgreSQL does."""
+    held = Held(catalog._tell)
+    monkeypatch.setattr(catalog, "_tell", held)
+    making = asyncio.create_task(catalog.create_query(query("counts"), view()))
+    await held.come.wait()
+    for _ in range(2):
+        making.cancel()
+        await asyncio.sleep(0.05)
+    assert not making.done()
+    held.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    assert COUNTS.key in catalog.snapshot.relations and ask("TABLE counts") == []
+    keeper = catalog.snapshot.relations[COUNTS.key].query or ""
+    await catalog.set_query(keeper, intended="terminated", actual="terminated")
+    held = Held(catalog._tell)
+    monkeypatch.setattr(catalog, "_tell", held)
+    dropping = asyncio.create_task(catalog.drop_relation(COUNTS))
+    await held.come.wait()
+    dropping.cancel()
+    held.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await dropping
+    assert COUNTS.key not in catalog.snapshot.relations
+    assert ask("SELECT to_regclass('counts')") == [[None]]
+
+
+async def test_what_was_heard_half_is_heard_again(
+    catalog: Catalog, second: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refresh is canceled when it has read what is new: the next one reads that once more."""
+    assert catalog._watch is not None
+    catalog._watch.cancel()
+    heard: list[Any] = []
+
+    async def spread(delta: Any) -> None:
+        heard.append(delta)
+
+    held = Held(spread)
+    monkeypatch.setattr(catalog, "spread", held)
+    await second.create_query(query("counts"), view())
+    hearing = asyncio.create_task(catalog.refresh())
+    await held.come.wait()
+    hearing.cancel()
+    await asyncio.wait({hearing})
+    assert heard == []
+    await catalog.refresh()
+    assert len(heard) == 1 and COUNTS.key in heard[0]["relations"].found
+    await catalog.refresh()
+    assert len(heard) == 1 and COUNTS.key in catalog.snapshot.relations
 
 
 async def test_a_turn_that_does_not_come_is_an_error(
@@ -205,6 +260,27 @@ async def test_the_system_tables_are_what_the_last_change_made_them(catalog: Cat
     for server, state in ((catalog, "running"), (second, "errored"), (catalog, "running"), (second, "errored")):
         await server.set_query(made.id, actual=state)
         assert shown() == [[state]]
+
+
+async def test_system_tables_follow_again_after_a_write_that_failed(
+    catalog: Catalog, ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what a query tells, which is no change of the catalogue; and a query that never ran is gone from them."""
+    made = await catalog.create_query(query("counts"), view())
+    await catalog.copy_system_tables("main")
+    asked = "SELECT facts->>'current_state' FROM pg_pgstream.system WHERE of = 'queries'"
+
+    async def fails(*_: object) -> None:
+        raise RelayedError(code="53100", text="no room")
+
+    with monkeypatch.context() as m:
+        m.setattr(store.system_copies, "_write", fails)
+        await catalog.set_query(made.id, actual="running")
+    assert ask(asked, None) == [["starting"]]
+    await catalog.set_query(made.id, actual="errored")
+    assert ask(asked, None) == [["errored"]]
+    await catalog.discard_query(made.id)
+    assert ask(asked, None) == []
 
 
 async def test_system_tables_that_cannot_be_written_keep_nothing_back(
