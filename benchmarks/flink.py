@@ -72,27 +72,48 @@ def _jars() -> Path:
 
 
 def _script(a: dict[str, Any]) -> str:
-    kafka = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{a['kafka']}', 'format' = 'json'"
     sources = [
-        f"CREATE TABLE {topic} ({EVENTS}) WITH ({kafka}, 'topic' = '{topic}', "
-        f"'properties.group.id' = '{a['out']}', 'scan.startup.mode' = '{a['position']}-offset')"
+        f"CREATE TABLE {topic} ({EVENTS}) WITH ({kafka(a['kafka'], topic, a['out'], a['position'])})"
         for topic in a["topics"]
     ]
     if a["job"] in ("J1", "J4"):
-        sink = (f"{kafka}, 'topic' = '{a['out']}', 'sink.delivery-guarantee' = 'at-least-once', "
+        sink = (f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{a['kafka']}', 'format' = 'json', "
+                f"'topic' = '{a['out']}', 'sink.delivery-guarantee' = 'at-least-once', "
                 "'properties.linger.ms' = '5', 'properties.batch.size' = '131072'")  # fmt: skip
     else:
-        sink = (f"'connector' = 'jdbc', 'url' = 'jdbc:postgresql://127.0.0.1:{a['port']}/main?reWriteBatchedInserts"
-                f"=true', 'username' = 'pgstream', 'password' = '{a['password']}', 'table-name' = '{a['out']}', "
-                "'sink.buffer-flush.max-rows' = '5000', 'sink.buffer-flush.interval' = '100ms'")  # fmt: skip
+        sink = f"{jdbc(a['port'], a['password'], a['out'])}, {BATCHES}"
     return ";\n".join([*sources, f"CREATE TABLE o ({COLUMNS[a['job']]}) WITH ({sink})",
                        f"INSERT INTO o {JOBS[a['job']]}"])  # fmt: skip
 
 
 def command(argument: dict[str, Any]) -> list[str]:
-    folder = Path(argument["folder"])
-    (folder / "job.sql").write_text(_script(argument))
+    return program(Path(argument["folder"]), _script(argument))
+
+
+def program(folder: Path, script: str) -> list[str]:
+    """What runs statements; its files are in ``folder``. It prints START before each INSERT, and waits for its end."""
+    (folder / "job.sql").write_text(script)
     settings = SETTINGS | {"execution.checkpointing.dir": (folder / "checkpoints").as_uri()}
     opens = [word for package in OPENS for word in ("--add-opens", f"java.base/java.{package}=ALL-UNNAMED")]
     return ["java", *opens, "-Xmx2g", "-cp", f"{_jars()}/*", str(Path(__file__).with_name("Flink.java")),
             str(folder / "job.sql"), json.dumps(settings)]  # fmt: skip
+
+
+def kafka(bootstrap: str, topic: str, group: str, position: str) -> str:
+    """The options of a table over a topic of JSON records."""
+    return (
+        f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{bootstrap}', 'format' = 'json', "
+        f"'topic' = '{topic}', 'properties.group.id' = '{group}', 'scan.startup.mode' = '{position}-offset'"
+    )
+
+
+def jdbc(port: int, password: str, table: str) -> str:
+    """The options of a table of pgstream's PostgreSQL."""
+    return (
+        f"'connector' = 'jdbc', 'url' = 'jdbc:postgresql://127.0.0.1:{port}/main?reWriteBatchedInserts=true', "
+        f"'username' = 'pgstream', 'password' = '{password}', 'table-name' = '{table}'"
+    )
+
+
+BATCHES = "'sink.buffer-flush.max-rows' = '5000', 'sink.buffer-flush.interval' = '100ms'"
+"""Of a sink by JDBC."""

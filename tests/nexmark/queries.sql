@@ -1,10 +1,11 @@
--- Each query of Nexmark: its name and what it asks, the SELECT of pgstream, and after "-- PostgreSQL" that over tables of
--- the same rows, where another text is needed. {ttl} stands for QUERY WITH ('state.ttl.millis' = …). Windows that are
--- final only when they close are asked of PostgreSQL up to the watermark, 10 s behind the last event.
+-- Each query of Nexmark: its name and what it asks, the SELECT of pgstream, and, where another text is needed, after
+-- "-- PostgreSQL" that over tables of the same rows, after "-- Flink" that of Flink SQL. {ttl} stands for QUERY WITH
+-- ('state.ttl.millis' = …). Windows that are final only when they close are asked of PostgreSQL up to the watermark, 10 s
+-- behind the last event.
 --
--- q6 averages the last ten winning bids of a seller as they are now: as an OVER of rows that may be taken back, which is
--- how Flink's suite writes it, it is refused there and here. q12 counts in windows of the clock; here of the time at which the broker
--- got the records, so that two runs agree.
+-- The sixth averages the last ten winning bids of a seller as they are now: as an OVER of rows that may be taken back,
+-- which is how Flink's suite writes it, it is refused there and here. The twelfth counts in windows of the clock; here of
+-- the time at which the broker got the records, so that two runs agree.
 
 -- q0 pass through
 SELECT auction, bidder, price, date_time, extra FROM bid
@@ -50,6 +51,18 @@ SELECT auction, num, window_start FROM (
     date_bin('2 s', date_time, '2000-01-01'), '2 s') AS w(window_start)
   GROUP BY auction, window_start) c
 WHERE num = maxn AND window_start + INTERVAL '20 s' <= (SELECT MAX(date_time) FROM bid)
+-- Flink
+SELECT n.auction, n.num, n.window_start FROM (
+  SELECT auction, COUNT(*) AS num, window_start, window_end
+  FROM TABLE(HOP(TABLE bid, DESCRIPTOR(date_time), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+  GROUP BY auction, window_start, window_end) n
+JOIN (
+  SELECT MAX(num) AS maxn, window_start, window_end FROM (
+    SELECT auction, COUNT(*) AS num, window_start, window_end
+    FROM TABLE(HOP(TABLE bid, DESCRIPTOR(date_time), INTERVAL '2' SECOND, INTERVAL '10' SECOND))
+    GROUP BY auction, window_start, window_end) c
+  GROUP BY window_start, window_end) m
+ON n.window_start = m.window_start AND n.window_end = m.window_end AND n.num >= m.maxn
 
 -- q6 average selling price by seller
 SELECT seller, AVG(price) AS average FROM (
@@ -79,6 +92,11 @@ JOIN (SELECT MAX(price) AS maxprice, date_bin('10 s', date_time, '2000-01-01') A
   GROUP BY date_bin('10 s', date_time, '2000-01-01')) m
 ON b.price = m.maxprice AND date_bin('10 s', b.date_time, '2000-01-01') = m.window_start
 WHERE window_start + INTERVAL '20 s' <= (SELECT MAX(date_time) FROM bid)
+-- Flink
+SELECT b.auction, b.price, b.bidder, b.date_time, b.extra FROM bid b
+JOIN (SELECT MAX(price) AS maxprice, window_start, window_end
+  FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(date_time), INTERVAL '10' SECOND)) GROUP BY window_start, window_end) m
+ON b.price = m.maxprice WHERE b.date_time >= m.window_start AND b.date_time < m.window_end
 
 -- q8 monitor new users
 SELECT p.id, p.name, p.window_start FROM (
@@ -93,6 +111,14 @@ SELECT DISTINCT p.id, p.name, date_bin('10 s', p.date_time, '2000-01-01') FROM p
 AND date_bin('10 s', p.date_time, '2000-01-01') = date_bin('10 s', a.date_time, '2000-01-01')
 WHERE date_bin('10 s', p.date_time, '2000-01-01') + INTERVAL '20 s' <= LEAST((SELECT MAX(date_time) FROM person),
   (SELECT MAX(date_time) FROM auction))
+-- Flink
+SELECT p.id, p.name, p.window_start FROM (
+  SELECT id, name, window_start, window_end FROM TABLE(TUMBLE(TABLE person, DESCRIPTOR(date_time), INTERVAL '10' SECOND))
+  GROUP BY id, name, window_start, window_end) p
+JOIN (
+  SELECT seller, window_start, window_end FROM TABLE(TUMBLE(TABLE auction, DESCRIPTOR(date_time), INTERVAL '10' SECOND))
+  GROUP BY seller, window_start, window_end) a
+ON p.id = a.seller AND p.window_start = a.window_start AND p.window_end = a.window_end
 
 -- q9 winning bids
 SELECT id, item, seller, category, auction, bidder, price, bid_time FROM (
@@ -122,6 +148,10 @@ SELECT bidder, COUNT(*), MIN(date_time), MAX(date_time) + INTERVAL '10 s' FROM (
     SELECT bidder, date_time, date_time > COALESCE(LAG(date_time) OVER (PARTITION BY bidder ORDER BY date_time),
       '-infinity') + INTERVAL '10 s' AS new FROM bid) s) t
 GROUP BY bidder, nth HAVING MAX(date_time) + INTERVAL '10 s' <= (SELECT MAX(date_time) - INTERVAL '10 s' FROM bid)
+-- Flink
+SELECT bidder, COUNT(*) AS bids, window_start, window_end
+FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(date_time), INTERVAL '10' SECOND))
+GROUP BY bidder, window_start, window_end
 
 -- q12 bids by the time of arrival
 SELECT bidder, COUNT(*) AS bids, window_start, window_end FROM TUMBLE(bid_arrival, SIZE 10 SECONDS)
@@ -129,9 +159,15 @@ GROUP BY bidder, window_start, window_end
 -- PostgreSQL
 SELECT bidder, COUNT(*), date_bin('10 s', arrived, '2000-01-01') AS w, date_bin('10 s', arrived, '2000-01-01') + INTERVAL '10 s'
 FROM (SELECT bidder, date_time + {arrival} AS arrived FROM bid) b GROUP BY bidder, w
+-- Flink
+SELECT bidder, COUNT(*) AS bids, window_start, window_end
+FROM TABLE(TUMBLE(TABLE bid_arrival, DESCRIPTOR(arrived), INTERVAL '10' SECOND)) GROUP BY bidder, window_start, window_end
 
 -- q13 bounded side input
-SELECT b.auction, b.bidder, b.price, b.date_time, s.value FROM bid b JOIN side_input s ON MOD(b.auction, 100) = s.key
+SELECT b.auction, b.bidder, b.price, b.date_time, s.label FROM bid b JOIN side_input s ON MOD(b.auction, 100) = s.number
+-- Flink
+SELECT b.auction, b.bidder, b.price, b.date_time, s.label FROM bid b
+JOIN side_input FOR SYSTEM_TIME AS OF b.now_time AS s ON MOD(b.auction, 100) = s.number
 
 -- q14 calculation
 SELECT auction, bidder, 0.908 * price AS price,
@@ -147,7 +183,7 @@ SELECT auction, bidder, 0.908 * price,
 FROM bid WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000
 
 -- q15 bidding statistics
-SELECT DATE_FORMAT(date_time, 'yyyy-MM-dd') AS day, COUNT(*) AS total_bids,
+SELECT DATE_FORMAT(date_time, 'yyyy-MM-dd') AS dt, COUNT(*) AS total_bids,
   COUNT(*) FILTER (WHERE price < 10000) AS rank1_bids,
   COUNT(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
   COUNT(*) FILTER (WHERE price >= 1000000) AS rank3_bids,
@@ -164,7 +200,7 @@ SELECT TO_CHAR(date_time, 'YYYY-MM-DD'), COUNT(*), COUNT(*) FILTER (WHERE price 
 FROM bid GROUP BY TO_CHAR(date_time, 'YYYY-MM-DD')
 
 -- q16 channel statistics
-SELECT channel, DATE_FORMAT(date_time, 'yyyy-MM-dd') AS day, MAX(DATE_FORMAT(date_time, 'HH:mm')) AS minute,
+SELECT channel, DATE_FORMAT(date_time, 'yyyy-MM-dd') AS dt, MAX(DATE_FORMAT(date_time, 'HH:mm')) AS hm,
   COUNT(*) AS total_bids, COUNT(*) FILTER (WHERE price < 10000) AS rank1_bids,
   COUNT(DISTINCT bidder) AS total_bidders, COUNT(DISTINCT bidder) FILTER (WHERE price >= 1000000) AS rank3_bidders,
   COUNT(DISTINCT auction) AS total_auctions
@@ -176,7 +212,7 @@ SELECT channel, TO_CHAR(date_time, 'YYYY-MM-DD'), MAX(TO_CHAR(date_time, 'HH24:M
 FROM bid GROUP BY channel, TO_CHAR(date_time, 'YYYY-MM-DD')
 
 -- q17 auction statistics
-SELECT auction, DATE_FORMAT(date_time, 'yyyy-MM-dd') AS day, COUNT(*) AS total_bids,
+SELECT auction, DATE_FORMAT(date_time, 'yyyy-MM-dd') AS dt, COUNT(*) AS total_bids,
   COUNT(*) FILTER (WHERE price < 10000) AS rank1_bids,
   COUNT(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
   COUNT(*) FILTER (WHERE price >= 1000000) AS rank3_bids,

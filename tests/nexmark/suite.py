@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from tests.nexmark.events import TABLES, Row, text
 from tests.server import Kafka
 
+_OTHER = re.compile(r"^-- (PostgreSQL|Flink)\n", re.M)
 _HEAD = re.compile(r"^-- (q\d+) (.+)$", re.M)
 TTL = "QUERY WITH ('state.ttl.millis' = 86400000)"
 PARTITIONS = 2
@@ -29,23 +30,26 @@ ARRIVAL_MS = 3700
 
 @dataclass(frozen=True)
 class Query:
-    """``ours``: the SELECT for pgstream; ``theirs``: for PostgreSQL."""
+    """``ours``: the SELECT for pgstream; ``theirs``: for PostgreSQL; ``flink``: for Flink SQL."""
 
     name: str
     asks: str
     ours: str
     theirs: str
+    flink: str
 
 
 def queries() -> dict[str, Query]:
     """All queries by name, in order."""
     whole = (Path(__file__).parent / "queries.sql").read_text()
-    whole = whole.replace("{ttl}", TTL).replace("{arrival}", f"INTERVAL '{ARRIVAL_MS} ms'")
+    whole = whole.replace("{arrival}", f"INTERVAL '{ARRIVAL_MS} ms'")
     parts = _HEAD.split(whole)[1:]
     made = {}
     for name, asks, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-        ours, _, theirs = body.partition("-- PostgreSQL\n")
-        made[name] = Query(name, asks, ours.strip(), (theirs or ours).strip())
+        ours, *others = _OTHER.split(body)
+        of = dict(zip(others[::2], others[1::2], strict=True))
+        theirs, flink = (of.get(who, ours.replace("{ttl}", "")).strip() for who in ("PostgreSQL", "Flink"))
+        made[name] = Query(name, asks, ours.replace("{ttl}", TTL).strip(), theirs, flink)
     return made
 
 
@@ -76,19 +80,19 @@ def to_postgresql(c: psycopg.Connection[Any], made: Iterable[tuple[str, Row]], s
                 copy.write_row(tuple(row.values()))
 
 
-def streams(c: psycopg.Connection[Any], bootstrap: str) -> None:
+def streams(c: psycopg.Connection[Any], bootstrap: str, position: str = "earliest") -> None:
     """A store, the three streams by event time and by arrival, and the side input."""
     c.execute(
         f"CREATE STORE nexmark WITH ('type' = KAFKA, 'uris' = '{bootstrap}', 'tls.disabled' = TRUE, "
         "'kafka.sasl.hash_function' = NONE)".encode()
     )
-    form = "'value.format' = 'json', 'timestamp.format' = 'SQL', 'starting.position' = 'earliest'"
+    form = f"'value.format' = 'json', 'timestamp.format' = 'SQL', 'starting.position' = '{position}'"
     for table, columns in TABLES.items():
         own = f"'store' = nexmark, 'topic' = 'nexmark_{table}', {form}"
         c.execute(f"CREATE STREAM {table} ({columns}) WITH ({own}, 'timestamp' = 'date_time')".encode())
         c.execute(f"CREATE STREAM {table}_arrival ({columns}) WITH ({own})".encode())
     c.execute(
-        "CREATE TABLE side_input AS SELECT n::bigint AS key, 'value ' || n AS value FROM generate_series(0, 99) n"
+        "CREATE TABLE side_input AS SELECT n::bigint AS number, 'value ' || n AS label FROM generate_series(0, 99) n"
     )
 
 
@@ -107,7 +111,12 @@ def answer(c: psycopg.Connection[Any], query: Query, schema: str) -> Counter[str
 
 def view(c: psycopg.Connection[Any], query: Query) -> Counter[str]:
     """What the view of a query holds now."""
-    return _bag(c.execute(f"SELECT * FROM {query.name}".encode()).fetchall())
+    return rows(c, query.name)
+
+
+def rows(c: psycopg.Connection[Any], table: str) -> Counter[str]:
+    """What a table holds, as a bag of rows."""
+    return _bag(c.execute(f"SELECT * FROM {table}".encode()).fetchall())
 
 
 def _bag(rows: Iterable[tuple[Any, ...]]) -> Counter[str]:
