@@ -634,7 +634,9 @@ class Catalog:
                     raise psycopg.Rollback(exchanged)
             if done:
                 await self._keep(change.session, after, before.query)
-            return done
+        if done and before.query is not None and (await self.query(before.query)).actual == "terminated":
+            await self.end_beside(before.query)  # nobody else does, of one that had ended before
+        return done
 
     async def _waiting(self, record: QueryRecord) -> dict[str, int]:
         """How far the views that a query reads have been changed, in its logs."""

@@ -240,6 +240,14 @@ async def test_terminated_while_it_takes_over(catalog: Catalog, postgres, ask, w
     assert [id for id, *_ in ledger(ask)] == [made.id]
 
 
+async def test_one_that_had_ended_before_leaves_nothing(catalog: Catalog, ask) -> None:
+    made = await catalog.create_query(other(), view())
+    await catalog.set_query(made.id, intended="terminated", actual="terminated")
+    new = await catalog.create_replacement(other(), view())
+    assert await catalog.replace_view(new.id, always, 1)
+    assert [id for id, *_ in ledger(ask)] == [new.id]
+
+
 async def test_a_view_of_another_database_is_read(catalog: Catalog, ask, write) -> None:
     """The logs lie where the views do that are read."""
     await catalog.create_database("other", "sysadmin")
