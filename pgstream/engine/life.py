@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ LAUNCH_S = 10.0
 REGAIN = "Grant it again, then RESTART QUERY."
 STOP_S = 15.0
 MEND_S = 5.0
+LATE_S = (70.0, 65.0)
+"""After its end, and after that: Spark looks after the state of ended runs once a minute."""
 log = structlog.get_logger(__name__)
 
 
@@ -472,6 +475,15 @@ class Queries:
         """Take away a checkpoint, and first what it tells of that was left in the query's stores."""
         if (folder := requests.on_disk(self._checkpoints, id)) is not None and await asyncio.to_thread(folder.exists):
             await leave(self._catalog, folder)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            self._spawn(self._leave_again(folder))
+
+    async def _leave_again(self, folder: Path) -> None:
+        """Take away what comes back: a worker that lives lets the state of a run that has failed go later, and writes
+        a snapshot of it then (``Remains.scala``). What comes after a server's end, the next one sweeps.
+        """
+        for pause_s in LATE_S:
+            await asyncio.sleep(pause_s)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 

@@ -268,6 +268,30 @@ async def test_terminate(bench: Bench) -> None:
         await bench.engine.restart(id)
 
 
+async def test_a_checkpoint_that_comes_back_goes_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark writes a snapshot of the state of a run that has failed when it lets it go."""
+    monkeypatch.setattr(life, "LATE_S", (0.3, 0.1))
+    id = bench.catalog.add(fault="data")
+    place = bench.folder / "checkpoints" / id
+    (place / "sources").mkdir(parents=True)
+    await bench.engine.terminate(id)
+    assert not place.exists()
+    (place / "state").mkdir(parents=True)
+    await until(lambda: not place.exists())
+
+
+async def test_what_an_ended_query_left_is_swept(bench: Bench) -> None:
+    """A server died when it had recorded the end; what is not of a query stays."""
+    ended, lives = bench.catalog.add(), bench.catalog.add()
+    bench.catalog.records[ended] = replace(bench.catalog.records[ended], intended="terminated", actual="terminated")
+    places = [bench.folder / "checkpoints" / id for id in (ended, lives, "interactive")]
+    for place in places:
+        place.mkdir(parents=True)
+    await bench.engine.start()
+    await until(lambda: not places[0].exists())
+    assert places[1].exists() and places[2].exists()
+
+
 async def test_terminate_without_worker(bench: Bench) -> None:
     id = bench.catalog.add()
     await bench.engine.terminate(id)
