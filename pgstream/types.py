@@ -201,6 +201,11 @@ class _Reader:
             params = () if name in ("VARCHAR", "TIME") else params
         elif name == "DOUBLE" and self.peek() == "PRECISION":
             self.next()
+        elif name == "TIMESTAMP" and self.peek() in ("WITH", "WITHOUT"):
+            zoned = self.next()[0].upper() == "WITH"
+            for expected in ("LOCAL", "TIME", "ZONE")[not zoned :]:
+                self.next(expected)
+            name = "TIMESTAMP_LTZ" if zoned else name
         if name not in TABLE:
             raise self.fail(word)
         return Type(name, params)

@@ -56,7 +56,8 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Item:
     """One relation of a FROM. ``path`` is its full name when it has no alias, so that ``schema.name.column`` works.
-    ``matched``: its rows are matches, which DeltaStream has no ``*`` of.
+    ``matched``: its rows are matches, which DeltaStream has no ``*`` of. ``records``: what a join keeps of its records,
+    by the functions that read it (``records.py``).
     """
 
     alias: str
@@ -67,6 +68,7 @@ class Item:
     window: WindowCall | None = None
     at: int | None = None
     matched: bool = False
+    records: tuple[Column, ...] = ()
 
     def answers(self, qualifier: tuple[str, ...]) -> bool:
         if len(qualifier) == 1:
@@ -96,7 +98,8 @@ class Scope:
     @property
     def every(self) -> tuple[Column, ...]:
         """All, those that only a relation's name tells included."""
-        return tuple({c.field: c for c in (*(c for i in self.items for c in i.columns), *self.merged)}.values())
+        mine = (c for i in self.items for c in (*i.columns, *i.records))
+        return tuple({c.field: c for c in (*mine, *self.merged)}.values())
 
     @property
     def window(self) -> WindowCall | None:
@@ -114,6 +117,20 @@ class Scope:
             left + _prefixed(right.items, right_alias), joined=True, placed=False,
             merged=self.merged + right.merged, hidden=self.hidden | right.hidden,
         )  # fmt: skip
+
+    def item(self, node: exp.Column) -> Item:
+        """The relation that a name means where no column can stand. Error: MissingFrom."""
+        path = self.path(node)
+        for item in self.items:
+            if item.answers(path):
+                return item
+        hint = closest(path[-1], (i.alias for i in self.items))
+        raise MissingFrom(name=".".join(path), at=at(node), hint=hint)
+
+    @staticmethod
+    def path(node: exp.Column) -> tuple[str, ...]:
+        """The parts of a name."""
+        return (*_qualifier(node), fold(node.this))
 
     def column(self, node: exp.Column) -> Column:
         """The column a reference means. Errors: UndefinedColumn, AmbiguousColumn, MissingFrom, with position."""
@@ -161,7 +178,11 @@ def _qualifier(node: exp.Expr) -> tuple[str, ...]:
 def _prefixed(items: tuple[Item, ...], alias: str) -> tuple[Item, ...]:
     if not alias:
         return items
-    return tuple(replace(i, columns=tuple(replace(c, field=f"{alias}.{c.field}") for c in i.columns)) for i in items)
+
+    def named(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(replace(c, field=f"{alias}.{c.field}") for c in columns)
+
+    return tuple(replace(i, columns=named(i.columns), records=named(i.records)) for i in items)
 
 
 def renamed(scope: Scope, names: tuple[str, ...], position: int | None) -> Scope:

@@ -15,10 +15,11 @@ from pgstream import types
 from pgstream.catalog.records import RelationRecord
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction
 from pgstream.names import quote_text
-from pgstream.planner import checked, infer, json_calls
+from pgstream.planner import checked, comparisons, infer, json_calls, patterns
 from pgstream.planner.bind import at
-from pgstream.planner.expressions import Compiler, Typed
+from pgstream.planner.expressions import Compiler, Typed, row
 from pgstream.planner.functions import ARRIVAL, FILTERED_ARRAY, ORDERED, Function
+from pgstream.planner.steps import ROWTIME
 from pgstream.stores.spec import Can
 from pgstream.types import Type
 
@@ -59,6 +60,7 @@ def build(compiler: Compiler, function: Function, node: exp.Anonymous, inner: Co
     """A call's Spark SQL and type."""
     given = values(function, node) if function.name in ORDERED else node.expressions
     args = [Typed("") if i in function.units else _argument(function, inner, a) for i, a in enumerate(given)]
+    patterns.check(function.name, node)
     call = Call(inner, function, node, args)
     if function.numbers and not all(infer.is_number(a.type) for a in args):
         types_ = ", ".join(str(a.type).lower() if a.type is not None else "unknown" for a in args)
@@ -202,6 +204,20 @@ def _to_timestamp_ltz(call: Call) -> Typed:
     return Typed(f"to_timestamp({value.sql}, {second.sql})", type_)
 
 
+def _overlaps(call: Call) -> Typed:
+    """Periods, each of a time and another or an interval; those that only meet overlap, as in Flink."""
+    nodes, args = call.node.expressions, list(call.args)
+    for i in (1, 3):
+        if isinstance(nodes[i].unnest(), exp.Interval):
+            args[i] = Typed(f"({args[i - 1].sql} + {args[i].sql})", args[i - 1].type)
+        comparisons.check("<=", (nodes[i - 1], args[i - 1]), (nodes[i], args[i]))
+    comparisons.check("<=", (nodes[0], args[0]), (nodes[2], args[2]))
+    a, b, c, d = (arg.sql for arg in args)
+    missing = " or ".join(f"{sql} is null" for sql in (a, b, c, d))
+    met = f"least({a}, {b}) <= greatest({c}, {d}) and least({c}, {d}) <= greatest({a}, {b})"
+    return Typed(f"if({missing}, null, {met})", types.BOOLEAN)
+
+
 def _json(call: Call) -> Typed:
     path = call.node.expressions[1]
     if path.is_string:
@@ -210,7 +226,32 @@ def _json(call: Call) -> Typed:
     return Typed(call.text(), _type(call))
 
 
+def _rowtime(call: Call) -> Typed:
+    return _kept(call) or Typed(ROWTIME, types.BIGINT)
+
+
+def _kept(call: Call) -> Typed | None:
+    """What a join keeps of the record of the relation that the argument names; None where there is no other relation.
+    Errors: MissingFrom, InvalidStatement, NotYet.
+    """
+    if not call.node.expressions:
+        return None
+    [name], word = call.node.expressions, call.function.name
+    if not isinstance(name, exp.Column):
+        raise InvalidStatement(what=f"{word} takes the name of a relation", at=at(name))
+    item = call.compiler.scope.item(name)
+    kept = next((c for c in item.records if c.name == call.function.call), None)
+    if kept is None and len(call.compiler.scope.items) > 1:
+        raise NotYet(
+            what=f"{word}({item.alias}) here", at=at(call.node),
+            hint=f"Join a query instead: (SELECT *, {word}() AS name FROM …) AS {item.alias}.",
+        )  # fmt: skip
+    return None if kept is None else Typed(kept.sql, kept.type)
+
+
 def _rowkey(call: Call) -> Typed:
+    if (kept := _kept(call)) is not None:
+        return kept
     relation = _only_relation(call, "ROWKEY()")
     key_format = relation.properties.get("key.format", "").lower()
     if not key_format:
@@ -220,6 +261,8 @@ def _rowkey(call: Call) -> Typed:
 
 
 def _rowmetadata(call: Call) -> Typed:
+    if (kept := _kept(call)) is not None:
+        return kept
     relation = _only_relation(call, "ROWMETADATA()")
     if relation.kind == "materialized_view":
         raise NotSupported(what="ROWMETADATA() of a materialized view's rows", at=at(call.node))
@@ -234,7 +277,8 @@ def _only_relation(call: Call, what: str) -> RelationRecord:
     items = call.compiler.scope.items
     relation = items[0].relation if len(items) == 1 else None
     if relation is None:
-        raise NotYet(what=f"{what} here", at=at(call.node), detail="It reads the record of a single source.")
+        hint = f"Name one of the relations: {what[:-1]}{items[0].alias})." if len(items) > 1 else None
+        raise NotYet(what=f"{what} here", at=at(call.node), detail="It reads the record of a single source.", hint=hint)
     return relation
 
 
@@ -247,7 +291,10 @@ _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "extract": _extract,
     "unit": _with_unit,
     "to_timestamp_ltz": _to_timestamp_ltz,
+    "overlaps": _overlaps,
     "json": _json,
+    "row": lambda call: row(call.args),
+    "rowtime": _rowtime,
     "rowkey": _rowkey,
     "rowmetadata": _rowmetadata,
     **json_calls.BUILDERS,

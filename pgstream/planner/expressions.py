@@ -9,6 +9,7 @@ Start reading at ``Compiler.compile``: it dispatches on sqlglot's node key to ``
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,18 +29,20 @@ from pgstream.errors import (
     UndefinedOperator,
 )
 from pgstream.names import quote_spark, quote_text
-from pgstream.planner import checked, comparisons, infer
+from pgstream.planner import checked, comparisons, infer, texts
 from pgstream.planner.bind import Scope, at
 from pgstream.planner.functions import FUNCTIONS, PLANNED, Function
+from pgstream.sql.dialect import WINDOWS, window_form
 from pgstream.sql.select import fold
 from pgstream.types import Type
 
 RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 NEIGHBOURS = ("LAG", "LEAD")
+_CLOCK = ("DAY", "HOUR", "MINUTE", "SECOND")
+_OF_WINDOWS = ("", "START", "END", "ROWTIME", "PROCTIME")  # TUMBLE_START and the like, beside windows in GROUP BY
 _REFUSED = {
     "select": "a subquery in an expression",
     "withingroup": "WITHIN GROUP",
-    "tuple": "a row constructor",
     "ignorenulls": "IGNORE NULLS",
     "respectnulls": "RESPECT NULLS",
     "distinct": "DISTINCT in a function",
@@ -133,6 +136,8 @@ class Compiler:
 
     def on_interval(self, node: exp.Interval) -> Typed:
         number, unit = str(node.this.this), str(node.args["unit"].this).upper()
+        if " TO " in unit:
+            return _span(number, unit, at(node))
         try:
             value = float(number)
         except ValueError:
@@ -272,8 +277,14 @@ class Compiler:
 
     def on_like(self, node: exp.Expr, escape: str = "") -> Typed:
         negation = "NOT " if node.args.get("negate") else ""
-        text = f"({self.sql(node.this)} {negation}LIKE {self.sql(node.expression)}{escape})"
-        return Typed(text, types.BOOLEAN)
+        pattern = self.sql(node.expression) if escape else self._pattern(node.expression)
+        return Typed(f"({self.sql(node.this)} {negation}LIKE {pattern}{escape})", types.BOOLEAN)
+
+    def _pattern(self, node: exp.Expr) -> str:
+        """A pattern without ESCAPE: a backslash is a character like others in it, and Spark's own mark to escape."""
+        if node.is_string:
+            return quote_text(str(node.this).replace("\\", "\\\\"))
+        return f"replace({self.sql(node)}" + r", '\\', '\\\\')"
 
     def on_escape(self, node: exp.Expr) -> Typed:
         mark = node.expression
@@ -390,6 +401,11 @@ class Compiler:
         type_ = Type("ARRAY", args=(element,)) if element is not None else None
         return Typed(f"array({', '.join(i.sql for i in items)})", type_)
 
+    def on_tuple(self, node: exp.Tuple) -> Typed:
+        if not node.expressions:
+            raise InvalidStatement(what="a row has at least one value", at=at(node))
+        return row([self.compile(e) for e in node.expressions])
+
     # Casts
 
     def on_cast(self, node: exp.Cast) -> Typed:
@@ -405,7 +421,7 @@ class Compiler:
             raise CannotCast(source=str(value.type).lower(), to=str(to).lower(), at=at(node))
         if to.name != "VARCHAR":
             return Typed(checked.cast(value.sql, value.type, to, node.this, word == "try_cast"), to)
-        text = _as_text(value)
+        text = texts.as_text(value.sql, value.type)
         return Typed(f"left({text}, {to.params[0]})" if to.params else text, to)
 
     def _type(self, node: exp.Expr) -> Type:
@@ -445,6 +461,9 @@ class Compiler:
                 raise NotYet(what=f"function {name.upper()}", at=at(node))
             close = difflib.get_close_matches(name.upper(), FUNCTIONS, 1, 0.7)
             hint = f"Perhaps you meant {close[0].lower()}." if close else "docs/functions.md lists the functions."
+            window, _, of = name.upper().partition("_")
+            if window in WINDOWS and of in _OF_WINDOWS:
+                hint = f"{window} stands in FROM: {window_form(window)} GROUP BY window_start, window_end."
             raise UndefinedFunction(name=f"{name.lower()}()", at=at(node), hint=hint)
         if row.template(len(node.expressions)) is None:
             given = f"{name.lower()}() with {len(node.expressions)} argument{'s' * (len(node.expressions) != 1)}"
@@ -463,13 +482,23 @@ def _common(values: Sequence[Typed]) -> Type | None:
     return infer.widest(*known)
 
 
-def _as_text(value: Typed) -> str:
-    type_ = value.type
-    if type_ is not None and type_.name in ("TIMESTAMP", "TIMESTAMP_LTZ") and type_.params:
-        # Flink prints exactly as many fraction digits as the type has; Spark drops trailing zeros.
-        digits = min(type_.params[0], 6)
-        pattern = "yyyy-MM-dd HH:mm:ss" + ("." + "S" * digits if digits else "")
-        return f"date_format({value.sql}, '{pattern}')"
-    if infer.is_a(type_, "BOOLEAN"):
-        return f"upper(cast({value.sql} as string))"
-    return value.sql if infer.is_a(type_, "VARCHAR") else f"cast({value.sql} as string)"
+def row(values: Sequence[Typed]) -> Typed:
+    """A STRUCT of values, whose fields are called ``f0``, ``f1`` …"""
+    given = [Typed("cast(null as string)", types.TEXT) if v.sql == "null" else v for v in values]
+    fields = [(f"f{i}", v.type) for i, v in enumerate(given)]
+    known = tuple((name, type_) for name, type_ in fields if type_ is not None)
+    text = ", ".join(f"'{name}', {v.sql}" for (name, _), v in zip(fields, given, strict=True))
+    return Typed(f"named_struct({text})", Type("STRUCT", fields=known) if len(known) == len(fields) else None)
+
+
+def _span(text: str, unit: str, position: int | None) -> Typed:
+    """An interval of several units, ``'10 00:00:00.004' DAY TO SECOND``. Error: InvalidStatement."""
+    first, _, last = unit.partition(" TO ")
+    form = r"\d+-\d+" if (first, last) == ("YEAR", "MONTH") else ""
+    if first in _CLOCK and last in _CLOCK[_CLOCK.index(first) + 1 :]:
+        units = _CLOCK[_CLOCK.index(first) : _CLOCK.index(last) + 1]
+        form = r"\d+" + "".join((" " if one == "DAY" else ":") + r"\d{1,2}" for one in units[:-1])
+        form += r"(\.\d{1,9})?" * (last == "SECOND")
+    if not form or not re.fullmatch(f"[+-]?{form}", text):
+        raise InvalidStatement(what=f'invalid interval "{text} {unit}"', at=position)
+    return Typed(f"INTERVAL '{text}' {unit}")

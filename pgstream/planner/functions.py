@@ -20,7 +20,8 @@ class Function:
     """One function. ``templates``: Spark SQL by argument count, ``ANY`` for the rest (then ``least`` is the minimum).
 
     ``aggregate``: it reads a group. ``integral``: over whole numbers its result is cut to the argument's type.
-    ``call``: name of a builder in ``calls`` for what a template cannot say. ``units``: positions of time units.
+    ``call``: name of a builder in ``calls`` for what a template cannot say. ``units``: positions of arguments that are
+    no values: units of time, and the names of relations.
     ``numbers``: its arguments must be numbers, as far as their types are known.
     """
 
@@ -58,6 +59,7 @@ def _all(names: str, template: str, least: int, type: str | None = None, **kw: o
     return [Function(n, {ANY: template}, type, least=least, **kw) for n in names.split()]  # type: ignore[arg-type]
 
 
+RECORDS = ("rowtime", "rowkey", "rowmetadata")  # the builders of functions of a row's record
 ORDERED = ("LISTAGG", "ARRAY_AGG", "FIRST_VALUE", "LAST_VALUE")  # aggregates of values in the order of arrival
 ARRIVAL = "`__partition`, `__offset`"
 _ORDER = f"struct({ARRIVAL})"
@@ -81,6 +83,8 @@ _IS_JSON = (
     f" when 'SCALAR' then {_KIND} not in ('OBJEC', 'ARRAY') else {_KIND} is not null end, false)"
 )
 _QUOTED_SPLIT = "split({0}, concat('\\\\Q', {1}, '\\\\E'))"
+_WORDS = r"[\\p{{L}}\\p{{M}}\\p{{N}}]+|[^\\p{{L}}\\p{{M}}\\p{{N}}]+"  # and what stands between words
+_AS_IT_IS = r"replace(replace({2}, '\\', '\\\\'), '$', '\\$')"  # a replacement in which $ and \ are characters
 _SCALE = "power(10, {1})"
 
 _AGGREGATES = [
@@ -128,7 +132,12 @@ _STRINGS = [
     *_all("CONCAT", "concat({*})", 1, "VARCHAR"),
     *_all("CONCAT_WS", "concat_ws({*})", 2, "VARCHAR"),
     *_row("CHAR_LENGTH CHARACTER_LENGTH LENGTH", "char_length({0})", type="INTEGER"),
-    *_row("UPPER LOWER INITCAP LTRIM RTRIM REVERSE", "{name}({0})", type="VARCHAR"),
+    *_row("UPPER LOWER LTRIM RTRIM REVERSE", "{name}({0})", type="VARCHAR"),
+    *_row(
+        "INITCAP",
+        f"array_join(transform(regexp_extract_all({{0}}, '{_WORDS}', 0), w -> initcap(w)), '')",
+        type="VARCHAR",
+    ),
     *_row("TRIM", "trim({0})", "trim(BOTH {1} FROM {0})", type="VARCHAR"),
     *_row("TRIM_LEADING", "ltrim({0})", "trim(LEADING {1} FROM {0})", type="VARCHAR"),
     *_row("TRIM_TRAILING", "rtrim({0})", "trim(TRAILING {1} FROM {0})", type="VARCHAR"),
@@ -137,7 +146,8 @@ _STRINGS = [
     *_row("LOCATE", "locate({0}, {1})", "locate({0}, {1}, {2})", type="INTEGER", first=2),
     *_row("SUBSTRING SUBSTR", "substring({0}, {1})", "substring({0}, {1}, {2})", type="VARCHAR", first=2),
     *_row("LEFT RIGHT REPEAT", "{name}({0}, {1})", type="VARCHAR", first=2),
-    *_row("REPLACE LPAD RPAD REGEXP_REPLACE", "{name}({0}, {1}, {2})", type="VARCHAR", first=3),
+    *_row("REPLACE LPAD RPAD", "{name}({0}, {1}, {2})", type="VARCHAR", first=3),
+    *_row("REGEXP_REPLACE", f"regexp_replace({{0}}, {{1}}, {_AS_IT_IS})", type="VARCHAR", first=3),
     *_row("OVERLAY", "overlay({0}, {1}, {2})", "overlay({0}, {1}, {2}, {3})", type="VARCHAR", first=3),
     *_row("REGEXP", "({0} rlike {1})", type="BOOLEAN", first=2),
     *_row(
@@ -190,6 +200,7 @@ _TIMES = [
     *_row("TIMESTAMPADD", "timestampadd({0}, {1}, {2})", type="2", first=3, call="unit", units=(0,)),
     *_row("TIMESTAMPDIFF", "cast(timestampdiff({0}, {1}, {2}) as int)", type="INTEGER", first=3, call="unit",
           units=(0,)),
+    *_row("OVERLAPS", "{row}", type="BOOLEAN", first=4, call="overlaps"),
     *_row("CONVERT_TZ",
           "date_format(convert_timezone({1}, {2}, cast({0} as timestamp_ntz)), 'yyyy-MM-dd HH:mm:ss')",
           type="VARCHAR", first=3),
@@ -211,6 +222,7 @@ _CONDITIONS = [
     *_row("IS_DECIMAL", "(try_cast({0} as double) is not null)", type="BOOLEAN"),
     *_row("IS_DIGIT", "coalesce({0} rlike '^[0-9]+$', false)", type="BOOLEAN"),
     *_all("GREATEST LEAST", "if({any_null}, null, {name}({*}))", 2, "0"),
+    *_row("CURRENT_DATABASE", "{0}", type="VARCHAR"),
     *_row("TYPEOF", "upper(typeof({0}))", "upper(typeof({0}))", type="VARCHAR"),
 ]
 
@@ -233,6 +245,7 @@ _COLLECTIONS = [
     *_row("MAP_VALUES", "map_values({0})"),
     *_row("MAP_ENTRIES", "map_entries({0})"),
     *_row("MAP_FROM_ARRAYS", "map_from_arrays({0}, {1})", first=2),
+    *_all("ROW", "{row}", 1, call="row"),
     *_row("MAP_UNION", "map_concat({0}, {1})", type="0", first=2),
 ]
 
@@ -268,9 +281,10 @@ _HASHES = [
 ]
 
 _ROWS = [
-    *_row("ROWTIME ROWTIMESTAMP ROW_TIMESTAMP RECORD_TIMESTAMP", "unix_millis(`__time`)", type="BIGINT", first=0),
-    *_row("ROWKEY ROW_KEY", "{row}", first=0, call="rowkey"),
-    *_row("ROWMETA ROWMETADATA ROW_METADATA", "{row}", first=0, call="rowmetadata",
+    *_row("ROWTIME ROWTIMESTAMP ROW_TIMESTAMP RECORD_TIMESTAMP", "{row}", "{row}", first=0, call="rowtime", units=(0,),
+          type="BIGINT"),
+    *_row("ROWKEY ROW_KEY", "{row}", "{row}", first=0, call="rowkey", units=(0,)),
+    *_row("ROWMETA ROWMETADATA ROW_METADATA", "{row}", "{row}", first=0, call="rowmetadata", units=(0,),
           type="STRUCT<topic VARCHAR, \"partition\" INTEGER, \"offset\" BIGINT, timestamp_type VARCHAR>"),
 ]  # fmt: skip
 
@@ -296,5 +310,5 @@ FUNCTIONS = _table([row for rows in GROUPS.values() for row in rows])
 PLANNED = frozenset((
     "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "COLLECT",
     "JSON_OBJECTAGG", "JSON_ARRAYAGG", "GROUPING", "GROUPING_ID",
-    "GROUP_ID", "CURRENT_WATERMARK", "CURRENT_DATABASE", "UNNEST",
+    "GROUP_ID", "CURRENT_WATERMARK", "UNNEST",
 ))  # fmt: skip

@@ -19,7 +19,7 @@ from pgstream.planner import plan, sets
 from pgstream.planner.aggregates import is_distinct, kernel_call
 from pgstream.planner.bind import Column, Scope, at, check_names, unique
 from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
-from pgstream.planner.functions import ORDERED
+from pgstream.planner.functions import ORDERED, RECORDS
 from pgstream.planner.plan import WINDOW_BOUNDS
 from pgstream.planner.steps import Bounds, Step, check_rowtime, retracting, wanting, watermarked
 from pgstream.sql.select import fold
@@ -108,7 +108,7 @@ class Grouped(Compiler):
             places = [names.index(c.name) if c is not None and not c.bound else None for c in found]
             return Typed(sets.grouping(name, places, len(names), quote_spark(MARK), node), INTEGER)
         function = self.function(node)
-        if function.call in ("rowkey", "rowmetadata") or function.name.startswith("ROWTIME"):
+        if function.call in RECORDS:
             raise _ungrouped(f"{function.name.lower()}()", at(node), "function")
         return self.call(function, node, self)
 
@@ -180,8 +180,8 @@ def _items(clause: exp.Group | None) -> list[exp.Expr]:
     for key, words in (("totals", "WITH TOTALS"), ("all", "GROUP BY ALL")):
         if clause.args.get(key) is not None and clause.args.get(key) != []:
             raise NotYet(what=words, at=at(clause))
-    # GROUP BY () is of all rows, and adds nothing beside others.
-    return [e for e in clause.expressions if not isinstance(e, exp.Tuple) or e.expressions]
+    # GROUP BY () is of all rows, and adds nothing beside others; GROUP BY (a, b) is by both.
+    return [i for e in clause.expressions for i in (e.expressions if isinstance(e, exp.Tuple) else [e])]
 
 
 def _meant(item: exp.Expr, scope: Scope, projections: Sequence[exp.Expr]) -> exp.Expr:

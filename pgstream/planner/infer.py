@@ -77,6 +77,8 @@ def _kind(type_: Type) -> str:
 
 def can_cast(source: Type | None, to: Type) -> bool:
     """Whether values of a type, if it is known, can be those of another. Of what nested values hold Spark says it."""
+    if source is not None and source.name == to.name == "STRUCT" and len(source.fields) != len(to.fields):
+        return False
     if source is None or _kind(source) == _kind(to) or to.name == "VARCHAR":
         return True
     return _kind(to) in _CASTS.get(_kind(source), ()) or (source.name, to.name) in _MORE_CASTS

@@ -23,7 +23,7 @@ from pgstream.planner.answers import Described
 from pgstream.planner.bind import at
 from pgstream.planner.bounded import Bounded, Cte, Env, cte_of
 from pgstream.planner.expressions import Compiler, Typed
-from pgstream.planner.functions import FUNCTIONS
+from pgstream.planner.functions import FUNCTIONS, RECORDS
 from pgstream.planner.slices import Range, Words
 from pgstream.sql.select import fold, mentioned
 
@@ -207,9 +207,9 @@ def _units(call: exp.Anonymous) -> list[exp.Expr]:
 
 
 def _is_of_row(call: exp.Anonymous) -> bool:
-    """Whether a call without arguments tells something of the stream's row: its event time."""
+    """Whether a call tells something of the stream's row that is no column of it: of its record."""
     row = FUNCTIONS.get(str(call.this).upper())
-    return row is not None and "`__time`" in (row.template(0) or "")
+    return row is not None and row.call in RECORDS
 
 
 def _is_called(node: exp.Expr) -> bool:

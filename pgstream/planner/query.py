@@ -13,7 +13,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet
-from pgstream.planner import joins, lookup_joins, plan
+from pgstream.planner import joins, lookup_joins, plan, records
 from pgstream.planner.bind import Item, Scope, at, renamed
 from pgstream.planner.bounded import Bounded, Cte, Env
 from pgstream.planner.expressions import Compiler, has_aggregate
@@ -61,6 +61,7 @@ class Planner:
 
     def query(self, tree: exp.Expr, env: Env, top: bool = False, last: bool = False) -> Step:
         """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
+        tree = _placed(tree, self.relations.database) if top else tree
         env = self._ctes(tree, env)
         if isinstance(tree, exp.Subquery):
             only(tree, "this", "with_", "limit" if top else "")
@@ -222,12 +223,14 @@ class Planner:
     def _from(self, tree: exp.Select, env: Env, last: bool) -> tuple[Step, Scope]:
         joins_ = tree.args.get("joins") or []
         joined = any(not is_unnest(j) for j in joins_)
-        if (turned := self._turned(tree.args["from_"].this, joins_[:1], env)) is not None:
+        asked = records.asked(tree) if joins_ else []
+        if (turned := self._turned(tree.args["from_"].this, joins_[:1], env, asked)) is not None:
             (step, scope), joins_ = turned, joins_[1:]
         else:
             step, scope = self._relation(tree.args["from_"].this, env, last and not joins_)
-        if joined:
-            step, scope = opened(step, scope)
+            if joined:
+                step, scope = opened(step, scope)
+            step, scope = records.kept(step, scope, asked)
         if "within" in tree.args["from_"].this.meta:
             raise InvalidStatement(
                 what="WITHIN stands after the right relation of a join", at=tree.args["from_"].this.meta["within"][1]
@@ -244,17 +247,20 @@ class Planner:
                 self.versions = True
                 right, right_scope = self._relation(join.this, env)
                 self.versions = False
-            step, scope = joins.join(join, (step, scope), (right, right_scope), expires=self.expires)
+            other = records.kept(right, right_scope, asked)
+            step, scope = joins.join(join, (step, scope), other, expires=self.expires)
         return step, scope
 
-    def _turned(self, first: exp.Expr, joins_: list[exp.Join], env: Env) -> tuple[Step, Scope] | None:
+    def _turned(
+        self, first: exp.Expr, joins_: list[exp.Join], env: Env, asked: list[exp.Anonymous]
+    ) -> tuple[Step, Scope] | None:
         """A FROM that begins with a bounded relation beside a stream: the stream stands first, then."""
         if not joins_ or is_unnest(joins_[0]) or not lookup_joins.turns(self.bounded, first, joins_[0], env):
             return None
         read, met = len(self.relations.read), len(self.relations.met)
         right, right_scope = opened(*self._relation(joins_[0].this, env))
         if right.mode == "append":
-            return lookup_joins.turned(self.bounded, first, (right, right_scope), joins_[0], env)
+            return lookup_joins.turned(self.bounded, first, records.kept(right, right_scope, asked), joins_[0], env)
         del self.relations.read[read:], self.relations.met[met:]
         return None
 
@@ -316,3 +322,14 @@ class Planner:
 def _place(clause: object, tree: exp.Expr) -> int | None:
     found = at(clause) if isinstance(clause, exp.Expr) else None
     return at(tree) if found is None else found
+
+
+def _placed(tree: exp.Expr, database: str) -> exp.Expr:
+    """The query with the name of the database in its calls of CURRENT_DATABASE()."""
+    if not any(str(c.this).upper() == "CURRENT_DATABASE" for c in tree.find_all(exp.Anonymous)):
+        return tree
+    tree = tree.copy()
+    for call in tree.find_all(exp.Anonymous):
+        if str(call.this).upper() == "CURRENT_DATABASE" and not call.expressions:
+            call.set("expressions", [exp.Literal.string(database)])
+    return tree

@@ -8,6 +8,7 @@ Must not know: any statement, the catalogue. Start reading at ``Cursor``.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -22,6 +23,7 @@ from pgstream.sql.select import Select
 
 _PLAIN = re.compile(r"[^\W\d][\w$]*\Z")
 _NAME_TOKENS = dialect.PLAIN_NAMES | dialect.UNRESERVED
+_COLUMN_TOKENS = _NAME_TOKENS | dialect.WORDS
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 MAX_NAME_BYTES = 63
 _PARAMETERS = "The parameters come here: WITH ('parameter' = value, …)."
@@ -96,7 +98,14 @@ class Cursor:
 
     def name(self) -> Name:
         """An identifier: folded to lower case unless quoted."""
-        token = self._next(*_NAME_TOKENS)
+        return self._name(_NAME_TOKENS)
+
+    def column(self) -> Name:
+        """The name of a column where nothing else can stand: any word, also one that a select takes in quotes only."""
+        return self._name(_COLUMN_TOKENS)
+
+    def _name(self, kinds: Collection[TokenType]) -> Name:
+        token = self._next(*kinds)
         quoted = token.token_type is TokenType.IDENTIFIER
         if not token.text or (not quoted and not _PLAIN.match(token.text)):
             self._index -= 1
@@ -208,14 +217,14 @@ class Cursor:
     def name_list(self) -> list[Name]:
         """``(a, b, …)``"""
         self.expect("(")
-        out = [self.name()]
+        out = [self.column()]
         while self.accept(","):
-            out.append(self.name())
+            out.append(self.column())
         self.expect(")")
         return out
 
     def _column(self) -> ColumnDef:
-        name = self.name()
+        name = self.column()
         type_ = self.type()
         not_null = self.accept("NOT", "NULL")
         if not not_null:
@@ -238,6 +247,8 @@ class Cursor:
                 self._index += 1
                 if depth == 0:
                     break
+        if first.text.upper() == "TIMESTAMP" and not self.accept("WITH", "LOCAL", "TIME", "ZONE"):
+            self.accept("WITHOUT", "TIME", "ZONE")
         try:
             return types.parse(self.text[first.start : self._tokens[self._index - 1].end + 1])
         except PgStreamError as e:
@@ -259,8 +270,8 @@ class Cursor:
     def _argument(self) -> tuple[str | None, types.Type]:
         begin = self._index
         name = self.name()
-        # One word, or one with (…) or <…> after it, is a type; DOUBLE PRECISION is one too.
-        if any(self.peek(sign) for sign in (",", ")", "(", "<", "PRECISION")):
+        # One word, or one with (…) or <…> after it, is a type; DOUBLE PRECISION and TIMESTAMP WITH … are too.
+        if any(self.peek(sign) for sign in (",", ")", "(", "<", "PRECISION", "WITH", "WITHOUT")):
             self._index = begin
             return None, self.type()
         return name.text, self.type()
@@ -303,9 +314,9 @@ class Cursor:
         """``[PARTITION BY column [, …]]``; empty when it is not there."""
         if not self.accept("PARTITION", "BY"):
             return ()
-        out = [self.name()]
+        out = [self.column()]
         while self.accept(","):
-            out.append(self.name())
+            out.append(self.column())
         return tuple(out)
 
     def query_with(self) -> dict[str, Given]:

@@ -4,8 +4,8 @@ Owns: the tokenizer (few keywords, so that ``state``, ``type`` or ``date`` stay 
 quotes both quote), and what DeltaStream's SELECT adds or forbids:
 
 - ``relation [AS] alias WITH ('prop' = value, …)``: properties in ``meta["given"]`` of the table's node;
-- ``TUMBLE(relation or (query), SIZE n unit)``, ``HOP`` and ``CUMULATE(…, ADVANCE BY n unit)``, ``SESSION(…, GAP n
-  unit)``: ``meta["window"]``;
+- ``TUMBLE(relation or (query), SIZE n unit)``, ``HOP`` and ``CUMULATE(…, ADVANCE BY n unit)`` (or ``STEP n unit``),
+  ``SESSION(…, GAP n unit)`` (or ``SIZE n unit``): ``meta["window"]``;
 - ``JOIN relation WITHIN n unit ON …``: ``meta["within"]`` of the table's node;
 - ``relation MATCH_RECOGNIZE (…) [AS alias]``: an ``exp.MatchRecognize`` (``recognize.read``) as the relation's
   ``match``, with the alias that stands after it; ``FINAL f(…)`` and ``RUNNING f(…)`` in it: the word in
@@ -67,6 +67,8 @@ _WORDS = (
 WITHIN = TokenType.BLOCK_START  # no token type of sqlglot's own; this one means nothing to its parser
 # Keywords of PostgreSQL that are not reserved there stay usable as column and relation names.
 UNRESERVED = frozenset({TokenType.FILTER, TokenType.ESCAPE, TokenType.RECURSIVE, TokenType.CUBE, TokenType.ROLLUP})
+WORDS = frozenset({TokenType.ALIAS, WITHIN, *(TokenType[word] for word in _WORDS)})
+_QUANTITY = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL)
 PLAIN_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _ADVANCING = ("HOP", "CUMULATE")
@@ -129,7 +131,8 @@ def _hinted(hint: str | None) -> Iterator[None]:
         raise
 
 
-def _window_form(kind: str) -> str:
+def window_form(kind: str) -> str:
+    """How a window function is written."""
     if kind == "SESSION":
         return "SESSION(relation, GAP 10 SECONDS)"
     return f"{kind}(relation, SIZE 10 SECONDS{', ADVANCE BY 5 SECONDS' if kind in _ADVANCING else ''})"
@@ -288,22 +291,27 @@ class DeltaStreamParser(Parser):
         kind = name.text.upper()
         if self._next.token_type is not TokenType.L_PAREN:
             return super()._parse_table_parts(*args, **kw)
+        inner = next((t.text.upper() for t in self._tokens[self._index + 2 : self._index + 3]), "")
+        if kind == "TABLE" and inner in WINDOWS:
+            raise Stop(self._index, f"Write {window_form(inner)}, without TABLE.")
         if kind not in WINDOWS:
             close = difflib.get_close_matches(kind, WINDOWS, 1, 0.6)
-            with _hinted(f"Perhaps you meant {_window_form(close[0])}." if close else None):
+            with _hinted(f"Perhaps you meant {window_form(close[0])}." if close else None):
                 return super()._parse_table_parts(*args, **kw)
         self._advance(2)
         query = self._curr.token_type is TokenType.L_PAREN
         table: Any = self._parse_select(table=True) if query else super()._parse_table_parts(fast=True)
-        with _hinted(f"Write {_window_form(kind)}."):
+        with _hinted(f"Write {window_form(kind)}."):
             if table is None or not self._match(TokenType.COMMA):
                 self.raise_error("a relation and a size")
-            self._expect("GAP" if kind == "SESSION" else "SIZE")
+            if kind != "SESSION" or not self._match_text_seq("GAP"):
+                self._expect("SIZE")
             size = advance = self._duration()
             if kind in _ADVANCING:
                 if not self._match(TokenType.COMMA):
                     self.raise_error("ADVANCE BY")
-                self._expect("ADVANCE", "BY")
+                if not self._match_text_seq("STEP"):
+                    self._expect("ADVANCE", "BY")
                 advance = self._duration()
             self._match_r_paren()
         table.meta["window"] = WindowCall(kind.lower(), size, advance, name.start)
@@ -407,6 +415,12 @@ class DeltaStreamParser(Parser):
             self.raise_error("an interval")
         text = number.text.split()
         self._advance()
+        if number.token_type is TokenType.STRING and self._next and self._next.text.upper() == "TO":
+            span = self._curr.text.upper()
+            self._advance(2)
+            span = f"{span} TO {self._curr.text.upper()}"
+            self._take("a unit of time")
+            return self.expression(exp.Interval(this=exp.Literal.string(number.text), unit=exp.var(span)), start)
         unit = text[1] if len(text) == 2 else self._curr.text
         if len(text) < 2:
             self._take("a unit of time")
@@ -429,6 +443,13 @@ class DeltaStreamParser(Parser):
         negated = self._curr.token_type is TokenType.NOT and self._next.text.upper() == "SIMILAR"
         if negated:
             self._advance()
+        if isinstance(value, exp.Tuple) and self._match_text_seq("OVERLAPS"):
+            begin, other = self._index, self._parse_bitwise()
+            if not isinstance(other, exp.Tuple):
+                self._retreat(begin)
+                self.raise_error("a period")
+            else:
+                return exp.Anonymous(this="OVERLAPS", expressions=[*value.expressions, *other.expressions])
         if value is None or not self._match_text_seq("SIMILAR", "TO"):
             return value
         if (pattern := self._parse_bitwise()) is None:
@@ -629,6 +650,8 @@ class DeltaStreamParser(Parser):
             self._advance()
             if depth == 0:
                 break
+        if first.text.upper() == "TIMESTAMP" and not self._match_text_seq("WITH", "LOCAL", "TIME", "ZONE"):
+            self._match_text_seq("WITHOUT", "TIME", "ZONE")
         return self._type_var(self.sql[first.start : self._prev.end + 1], first)
 
     def _type_var(self, text: str, token: Token) -> exp.Expr:
@@ -716,6 +739,7 @@ def parse(found: Sequence[Token], text: str) -> exp.Expr:
     """One query from tokens of ``text``. Errors: SyntaxFault or SyntaxEnd, positions in ``text``."""
     found = list(found)
     _mark_windows(found)
+    _mark_names(found)
     parser = DeltaStreamParser(error_level=ErrorLevel.IMMEDIATE, dialect=_DIALECT)
     try:
         (tree,) = parser.parse(found, text) or [None]
@@ -735,6 +759,19 @@ def _mark_windows(found: Sequence[Token]) -> None:
         if (word.token_type is TokenType.VAR and word.text.upper() == "WINDOW" and name.token_type in PLAIN_NAMES
                 and then.token_type is TokenType.ALIAS and opening.token_type is TokenType.L_PAREN):  # fmt: skip
             word.token_type = TokenType.WINDOW
+
+
+def _mark_names(found: Sequence[Token]) -> None:
+    """Any word names a field or a column after ``->`` or ``.``; INTERVAL and WITHIN do but before what they begin."""
+    for before, word, after in zip([None, *found], found, [*found[1:], None], strict=False):
+        if word.token_type not in WORDS:
+            continue
+        named = before is not None and before.token_type in (TokenType.ARROW, TokenType.DOT)
+        if word.token_type in (TokenType.INTERVAL, WITHIN) and not named:
+            quantity = after is not None and after.token_type in _QUANTITY
+            named = not quantity and (after is None or after.text.upper() != "GROUP")
+        if named:
+            word.token_type = TokenType.VAR
 
 
 def _settle_windows(tree: exp.Expr) -> None:

@@ -73,6 +73,7 @@ VIEW = OptionTable(
         Option("timestamp", Kind.TEXT, "Column that tells a row's age; without it, since it was last written."),
         Option("notify", Kind.TEXT, "Channel that PostgreSQL's NOTIFY is sent to with each batch that changes rows."),
         Option("kafka.producer.", Kind.TEXT, "Accepted for older scripts; a view has no producer.", prefix=True),
+        Option("kafka.properties.", Kind.TEXT, "As kafka.producer.", prefix=True),
     ),
 )
 

@@ -17,6 +17,7 @@ from pgstream.sql.cursor import Cursor
 from pgstream.statements import organizations, places
 from pgstream.statements.answers import CONTEXT_ROW
 from pgstream.statements.base import Context, Result, Session, Statement
+from pgstream.statements.heading import accept
 
 KINDS = ("DATABASE", "ORGANIZATION", "ROLE", "SCHEMA", "STORE", "COMPUTE_POOL")
 
@@ -41,7 +42,7 @@ class SetDefault(Statement):
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
-        kind = next((k for k in KINDS if c.accept(k)), None)
+        kind = next((k for k in KINDS if accept(c, k)), None)
         if kind is None:
             raise c.fault()
         name = c.qname() if kind == "SCHEMA" else _one(c.name())

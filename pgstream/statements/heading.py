@@ -1,6 +1,6 @@
 """The first words of a statement, with the product's older spellings.
 
-Owns: SHOW for LIST and TOPIC for ENTITY, both when a statement is found and when it is parsed.
+Owns: SHOW for LIST, TOPIC for ENTITY and NAMESPACE for SCHEMA, both when a statement is found and when it is parsed.
 Must not know: any statement. Start reading at ``expect``.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pgstream.sql.cursor import Cursor
 
-OLDER = {"LIST": "SHOW", "ENTITY": "TOPIC", "ENTITIES": "TOPICS"}
+OLDER = {"LIST": "SHOW", "ENTITY": "TOPIC", "ENTITIES": "TOPICS", "SCHEMA": "NAMESPACE", "SCHEMAS": "NAMESPACES"}
 _NEWER = {old: new for new, old in OLDER.items()}
 
 
@@ -17,6 +17,11 @@ def expect(c: Cursor, *words: str) -> None:
     for word in words:
         if not (word in OLDER and c.accept(OLDER[word])):
             c.expect(word)
+
+
+def accept(c: Cursor, *words: str) -> bool:
+    """Take these words, if they are next in their newer or their older spelling."""
+    return c.accept(*words) or c.accept(*(OLDER.get(w, w) for w in words))
 
 
 def newer(words: tuple[str, ...]) -> tuple[str, ...]:

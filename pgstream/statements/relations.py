@@ -20,7 +20,7 @@ from pgstream.statements import access, places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS, ddl, done, json_text, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, KeptRow, Result, Statement, TextRow, rows
-from pgstream.statements.heading import expect
+from pgstream.statements.heading import accept, expect
 
 _ROW = (
     Column("Name"), Column("Type"), Column("Owner"), Column("State"), Column("Properties"),
@@ -71,7 +71,7 @@ class ListRelations(Statement):
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         expect(c, *cls.words)
-        schema = c.qname() if c.accept("IN", "SCHEMA") else None
+        schema = c.qname() if accept(c, "IN", "SCHEMA") else None
         c.end()
         return cls(schema)
 

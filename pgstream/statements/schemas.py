@@ -33,9 +33,9 @@ class CreateSchema(Statement):
     CREATE SCHEMA [IF NOT EXISTS] AUTHORIZATION role_name [IN DATABASE database_name];
 
     Make a schema in the named database, or in the session's. It belongs to the session's role, or to the one that
-    AUTHORIZATION names (CURRENT_ROLE is the session's), after which a schema without a name is called. Inside a
-    transaction it is rolled back with it. In the extended protocol it answers with its command tag alone, as
-    PostgreSQL's statement of this name does.
+    AUTHORIZATION names (CURRENT_ROLE is the session's), after which a schema without a name is called. NAMESPACE is an
+    older word for SCHEMA, here and in the other statements. Inside a transaction it is rolled back with it. In the
+    extended protocol it answers with its command tag alone, as PostgreSQL's statement of this name does.
     """
 
     words: ClassVar = ("CREATE", "SCHEMA")
@@ -51,7 +51,7 @@ class CreateSchema(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        c.expect(*cls.words)
+        expect(c, *cls.words)
         if_not_exists = c.accept("IF", "NOT", "EXISTS")
         owner = owners.read(c) if c.accept("AUTHORIZATION") else None
         name = None
@@ -113,7 +113,7 @@ class DropSchema(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        c.expect(*cls.words)
+        expect(c, *cls.words)
         if_exists = c.accept("IF", "EXISTS")
         names = [_named(c)]
         while c.accept(","):
@@ -224,7 +224,7 @@ class DescribeSchema(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        c.expect(*cls.words)
+        expect(c, *cls.words)
         name = c.qname()
         c.end()
         return cls(name)

@@ -21,6 +21,8 @@ from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.stores.spec import Can
 
+UPSERTS = "enable.upsert.mode"
+
 
 def declare(ctx: Context, given: Options, name: QName) -> Declared:
     """A new sink's WITH, checked against its store."""
@@ -67,7 +69,19 @@ def settle(
         )
     registered.check(d, at)
     declared.check_value(d, columns, at)
-    return d
+    return _upserts(d, planned) if key else d
+
+
+def _upserts(d: Declared, planned: Planned) -> Declared:
+    """A changelog made of one whose record key carries its primary key is such a one. Error: InvalidOption."""
+    if not any(s.kind == "changelog" and s.properties.get(UPSERTS) == "true" for s in planned.sources):
+        return d
+    if (at := d.at(UPSERTS)) is not None and d.get(UPSERTS) == "false":
+        raise InvalidOption(
+            what=f'"{UPSERTS}" cannot be FALSE for a changelog that is made of one with TRUE', at=at,
+            hint="Leave it out: it is inherited.",
+        )  # fmt: skip
+    return d.also(enable_upsert_mode="true") if d.kind.relation_options.find(UPSERTS) is not None else d
 
 
 def record_sink(into: RelationRecord, d: Declared, mode: str, columns: Sequence[str]) -> RecordSink:

@@ -17,6 +17,7 @@ from pgstream.statements import places
 from pgstream.statements.access import Need
 from pgstream.statements.answers import CONTEXT_ROW
 from pgstream.statements.base import Context, Result, Statement
+from pgstream.statements.heading import expect
 
 
 def _using(kind: str, name: str) -> Result:
@@ -66,7 +67,7 @@ class UseSchema(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        c.expect(*cls.words)
+        expect(c, *cls.words)
         name = c.qname()
         c.end()
         return cls(name)

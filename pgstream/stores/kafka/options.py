@@ -192,11 +192,11 @@ _CLIENT = frozenset((
     "reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
 ))  # fmt: skip
-_FETCHING = _CLIENT | {
+FETCHING = _CLIENT | {
     "check.crcs", "client.rack", "default.api.timeout.ms", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes",
     "group.id", "max.partition.fetch.bytes", "max.poll.records",
 }  # fmt: skip
-_SENDING = _CLIENT | {
+SENDING = _CLIENT | {
     "batch.size", "buffer.memory", "compression.gzip.level", "compression.lz4.level", "compression.type",
     "compression.zstd.level", "delivery.timeout.ms", "linger.ms", "max.block.ms",
     "max.in.flight.requests.per.connection", "max.request.size", "metadata.max.idle.ms", "retries",
@@ -214,7 +214,16 @@ _READING = (
         "group.id names the consumer group (otherwise one that begins with pgstream- and the query's id).",
         prefix=True,
         example="kafka.consumer.client.rack",
-        only=_FETCHING,
+        only=FETCHING,
+    ),
+    Option(
+        "kafka.properties.",
+        Kind.TEXT,
+        "Settings of both: a source's consumers and a sink's producers take those that they know, and "
+        "kafka.consumer.… or kafka.producer.… wins.",
+        prefix=True,
+        example="kafka.properties.request.timeout.ms",
+        only=FETCHING | SENDING,
     ),
 )
 
@@ -255,7 +264,11 @@ RELATION = OptionTable(
             "Protobuf message of the keys, source.message; otherwise the entity's, or the schema registry's.",
             example="my_source.shop.Key",
         ),
-        Option("enable.upsert.mode", Kind.BOOLEAN, "The record key of a changelog carries its primary key."),
+        Option(
+            "enable.upsert.mode",
+            Kind.BOOLEAN,
+            "The record key of a changelog carries its primary key; TRUE for all that is made of one with TRUE.",
+        ),
         *shared.BAD_RECORDS,
         _TOPIC_CONFIG,
         Option(
@@ -264,7 +277,7 @@ RELATION = OptionTable(
             "Producer settings of a sink that tune how it sends.",
             prefix=True,
             example="kafka.producer.linger.ms",
-            only=_SENDING,
+            only=SENDING,
         ),
     ),
 )

@@ -8,7 +8,7 @@ Start reading at ``KafkaStreams``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +17,7 @@ from pyspark.sql.streaming import DataStreamReader
 
 from pgstream.errors import InvalidOption
 from pgstream.stores.kafka.client import java
+from pgstream.stores.kafka.options import FETCHING, SENDING
 
 # While catching up, a batch this large keeps Spark's fixed costs small and one core's memory bounded.
 CATCH_UP_RECORDS = "500000"
@@ -70,14 +71,14 @@ class KafkaStreams:
         """Settings of the source's consumers, ``kafka.consumer.*`` options last."""
         own = {"isolation.level": "read_committed", "fetch.max.wait.ms": "100", "max.partition.fetch.bytes": "4194304",
                "default.api.timeout.ms": "10000", "request.timeout.ms": "8000"}  # fmt: skip
-        asked = java(store) | _family(given, "kafka.consumer.")
+        asked = java(store) | _both(given, FETCHING) | _family(given, "kafka.consumer.")
         if "request.timeout.ms" in asked:
             del own["default.api.timeout.ms"]  # Kafka wants it to be no shorter
         return own | asked
 
     def producer(self, store: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
         """Settings of a sink's producers, ``kafka.producer.*`` options last."""
-        return java(store) | _family(given, "kafka.producer.")
+        return java(store) | _both(given, SENDING) | _family(given, "kafka.producer.")
 
 
 def starting(position: str, partitions: Callable[[], tuple[str, int]]) -> dict[str, str]:
@@ -115,6 +116,10 @@ def _shaped(raw: DataFrame) -> DataFrame:
 def _partitions(spark: SparkSession, settings: Mapping[str, str], topic: str) -> tuple[str, int]:
     jvm: Any = spark._jvm
     return topic, int(jvm.org.apache.spark.sql.pgstream.Topics.partitions(dict(settings), topic))
+
+
+def _both(given: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in _family(given, "kafka.properties.").items() if name.lower() in known}
 
 
 def _family(given: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -14,7 +14,10 @@ from pgstream.stores.spec import Trouble, sentence
 _KAFKA = "org.apache.kafka.common.errors."
 _UNTRUSTED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthenticationException")
 _CREDENTIALS = "The query tries again by itself; UPDATE STORE changes the store's credentials and certificates."
-_SETTINGS = "Settings are the store's, and what begins with kafka.consumer. or kafka.producer. in the statement."
+_SETTINGS = (
+    "Settings are the store's, and what begins with kafka.consumer., kafka.producer. or kafka.properties. in the "
+    "statement."
+)
 _UNENDED = ("The query tries again by itself. If this stays, a broker that died has forgotten the transaction's end: "
             "Kafka's kafka-transactions.sh finds it (find-hanging) and ends it (abort), which takes its rows away: the "
             "query writes them again, unless Kafka had confirmed them.")  # fmt: skip

@@ -66,6 +66,19 @@ def test_sources_read_committed_records_only() -> None:
     assert (patient["request.timeout.ms"], patient.get("default.api.timeout.ms")) == ("30000", None)
 
 
+def test_settings_of_both_clients_reach_the_one_that_knows_them() -> None:
+    store = {"uris": "b:1", "tls.disabled": "true"}
+    given = {"kafka.properties.linger.ms": "5", "kafka.properties.request.timeout.ms": "60000",
+             "kafka.properties.client.id": "both", "kafka.producer.client.id": "mine"}  # fmt: skip
+    own = KafkaStreams().producer(store, {})
+    assert KafkaStreams().producer(store, given) == own | {
+        "linger.ms": "5", "request.timeout.ms": "60000", "client.id": "mine"
+    }  # fmt: skip
+    consumer = KafkaStreams().consumer(store, given)
+    assert (consumer["request.timeout.ms"], consumer["client.id"]) == ("60000", "both")
+    assert "linger.ms" not in consumer and "default.api.timeout.ms" not in consumer
+
+
 def test_lag_is_added_up_over_partitions() -> None:
     told = {"type": "progress", "query": "q", "batch": 3, "rows_in": 5, "rows_out": 4, "rows_per_s": 10.04,
             "batch_ms": 12, "state_rows": 0, "state_bytes": 0, "late_rows": 0, "bad_records": 0,

@@ -192,6 +192,17 @@ def test_a_source_only_tunes_its_consumer(name: str) -> None:
     assert checked("('kafka.consumer.client.rack' = 'a')", STORE.source_options)
 
 
+def test_settings_of_both_clients() -> None:
+    """What older scripts give as kafka.properties.…: no more than either client's own family takes."""
+    for table in (STORE.relation_options, STORE.source_options):
+        given = "('kafka.properties.request.timeout.ms' = '60000', 'kafka.properties.linger.ms' = 5)"
+        assert checked(given, table) == {
+            "kafka.properties.request.timeout.ms": "60000",
+            "kafka.properties.linger.ms": "5",
+        }
+        assert "cannot be set by a statement" in fault("('kafka.properties.sasl.jaas.config' = 'x')", table).text
+
+
 @pytest.mark.parametrize("kind", [PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8])
 def test_keys_of_any_kind_become_one_that_both_clients_read(kind: PrivateFormat) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
