@@ -551,6 +551,15 @@ class TooDeep(
     """A query or a type holds more levels than can be read: PostgreSQL's statement_too_complex."""
 
 
+class OffsetTooLarge(
+    PgStreamError,
+    sqlstate="54001",
+    message="the offset {size} of {name} is too large, the most is {most}",
+    hint="Rows so far away would have to be kept; compute what is wanted of them before, with LAG for example.",
+):
+    """An offset of FIRST, LAST, PREV or NEXT in a MATCH_RECOGNIZE."""
+
+
 class PatternTooLarge(
     PgStreamError,
     sqlstate="54001",

@@ -38,6 +38,11 @@ def cast(sql: str, source: Type | None, to: Type, node: exp.Expr, tries: bool) -
     return f"coalesce({text}, if({sql} is null, null, raise_error(concat({start}, left({sql}, 100), '\"'))))"
 
 
+def raises(sql: str) -> bool:
+    """Whether an expression may end the query."""
+    return "raise_error(" in sql
+
+
 def check_literal(node: exp.Literal, to: Type) -> None:
     """A text in quotes that stands for a value of a type. Errors: InvalidText."""
     if not _reads(str(node.this), to):
@@ -64,7 +69,7 @@ def _reads(text: str, to: Type) -> bool:
 
 def divided(left: str, right: str, types: tuple[Type | None, Type | None], node: exp.Expr, whole: str) -> str:
     """``left`` and ``right`` put together by ``whole`` (with ``{0}`` and ``{1}``). By zero: an error, of fractions
-    infinity or NaN, and over types that only Spark knows NULL. ``node`` is the divisor as written.
+    infinity or NaN, and over types that only Spark knows NULL; of NULL it is NULL. ``node`` is the divisor as written.
     """
     text = whole.format(left, right)
     divisor = node.unnest()
@@ -77,4 +82,5 @@ def divided(left: str, right: str, types: tuple[Type | None, Type | None], node:
         return f"if({right} = 0, {beyond}, {text})"
     if isinstance(divisor, exp.Literal):
         raise DivisionByZero(at=at(divisor))
-    return f"if({right} = 0, {_ZERO}, {text})"
+    known = "" if _NUMBER.fullmatch(left) else f" and {left} is not null"
+    return f"if({right} = 0{known}, {_ZERO}, {text})"

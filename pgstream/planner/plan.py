@@ -25,7 +25,7 @@ import math
 
 import msgspec
 
-VERSION = 11
+VERSION = 12
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -427,6 +427,7 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Either ``value`` (Spark SQL over the input) of the first or the ``last`` of those rows, ``offset`` of them further
     in, and from there ``shift`` rows on in the partition; or aggregate ``call`` of them. NULL where there is no row.
+    ``raises``: of some rows it may be an error, which ends the query when it is read; before version 12 it did at once.
     """
 
     name: str
@@ -437,6 +438,7 @@ class Read(msgspec.Struct, frozen=True, omit_defaults=True):
     shift: int = 0
     call: Call | None = None
     at: int | None = None
+    raises: bool = False
 
 
 class Recognize(msgspec.Struct, frozen=True, omit_defaults=True, tag="recognize"):

@@ -19,6 +19,7 @@ from pgstream.errors import (
     MissingFrom,
     NotSupported,
     NotYet,
+    OffsetTooLarge,
     PatternTooLarge,
     ReservedName,
     TypeMismatch,
@@ -26,7 +27,7 @@ from pgstream.errors import (
     UndefinedObject,
 )
 from pgstream.names import quote_spark
-from pgstream.planner import plan
+from pgstream.planner import checked, plan
 from pgstream.planner.aggregates import kernel_call
 from pgstream.planner.bind import Column, Item, Scope, at, renamed
 from pgstream.planner.expressions import Compiler, Typed, is_aggregate
@@ -39,7 +40,7 @@ from pgstream.sql.select import fold
 from pgstream.types import Type
 
 LARGEST = 10_000
-"""Variables in a pattern with its repetitions written out."""
+"""Variables in a pattern with its repetitions written out, and rows that PREV and its like go along."""
 _NAVIGATION = {"FIRST": 0, "LAST": 0, "PREV": 1, "NEXT": 1}  # and the offset where none is given
 _RECORD = {f.name: f for f in GROUPS["rows"]}
 _OF_ROW = ("row_timestamp", "row_key", "row_metadata")
@@ -63,7 +64,7 @@ def recognized(step: Step, scope: Scope, node: exp.MatchRecognize) -> tuple[Step
     names = _check_pattern(clause)
     reads = Reads(tuple(names))
     partition = _partition(node, scope)
-    order = _order(node, step, scope)
+    order = _order(node, step, scope, reads)
     define = _define(node, clause, scope, reads)
     measures, kinds = _measures(node, scope, reads)
     columns = tuple(Column(n, n, t) for n, t in (*((e.name, t) for e, t in partition), *kinds))
@@ -203,13 +204,14 @@ def _partition(node: exp.MatchRecognize, scope: Scope) -> list[tuple[plan.Expr, 
     return found
 
 
-def _order(node: exp.MatchRecognize, step: Step, scope: Scope) -> list[plan.Order]:
+def _order(node: exp.MatchRecognize, step: Step, scope: Scope, reads: Reads) -> list[plan.Order]:
     compiler = Compiler(scope, "ORDER BY")
     found: list[plan.Order] = []
     for part in node.args["order"]:
         only(part, "this", "desc", "nulls_first")
         desc, nulls_first = bool(part.args.get("desc")), bool(part.args.get("nulls_first"))
         found.append(plan.Order(compiler.sql(part.this), desc, nulls_first, at(part)))
+    reads.wants |= compiler.wants
     times = {ROWTIME, *(Column(f, f).sql for f in step.times)}
     if not found or found[0].sql not in times or found[0].descending:
         raise InvalidStatement(
@@ -272,7 +274,8 @@ class Reads:
         bare = _bare(read)
         known = next((r for r in self.found if _bare(r) == bare), None)
         if known is None:
-            known = msgspec.structs.replace(read, name=f"__r{len(self.found)}", at=position)
+            raises = any(map(checked.raises, _texts(read)))
+            known = msgspec.structs.replace(read, name=f"__r{len(self.found)}", at=position, raises=raises)
             self.found.append(known)
         return Typed(quote_spark(known.name), type_)
 
@@ -284,7 +287,26 @@ class Reads:
 
 def _bare(read: plan.Read) -> plan.Read:
     call = None if read.call is None else msgspec.structs.replace(read.call, at=None)
-    return msgspec.structs.replace(read, name="", at=None, call=call)
+    return msgspec.structs.replace(read, name="", at=None, call=call, raises=False)
+
+
+def _texts(read: plan.Read) -> list[str]:
+    return [read.value] if read.call is None else [*read.call.arguments, read.call.where or ""]
+
+
+def _check_told(node: exp.Expr, place: str) -> None:
+    """RUNNING or FINAL, where it stands before an expression."""
+    told = node.meta.get("told")
+    if told is None:
+        return
+    call = node.this if isinstance(node, exp.Filter) else node
+    name = str(call.this).upper() if isinstance(call, exp.Anonymous) else ""
+    if name not in _NAVIGATION and not is_aggregate(call):
+        raise InvalidStatement(
+            what=f"{told.text.upper()} stands before FIRST, LAST or an aggregate only", at=told.start
+        )
+    if place == "DEFINE" and told.text.upper() == "FINAL":
+        raise InvalidStatement(what="FINAL in DEFINE", at=told.start, detail="The match is not known there yet.")
 
 
 class OfRow(Compiler):
@@ -297,6 +319,11 @@ class OfRow(Compiler):
 
     def other(self, place: str) -> Compiler:
         return OfRow(self.scope, place, self.variables)
+
+    def compile(self, node: exp.Expr | None) -> Typed:
+        if node is not None:
+            _check_told(node, self.place)
+        return super().compile(node)
 
     def on_column(self, node: exp.Column) -> Typed:
         if isinstance(node.this, exp.Star):
@@ -354,17 +381,8 @@ class Match(Compiler):
         return Match(self.scope, place, self.reads)
 
     def compile(self, node: exp.Expr | None) -> Typed:
-        told = node.meta.get("told") if node is not None else None
-        if told is not None and node is not None:
-            name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
-            if name not in _NAVIGATION and not is_aggregate(node):
-                raise InvalidStatement(
-                    what=f"{told.text.upper()} stands before FIRST, LAST or an aggregate only", at=told.start
-                )
-            if self.place == "DEFINE" and told.text.upper() == "FINAL":
-                raise InvalidStatement(
-                    what="FINAL in DEFINE", at=told.start, detail="The match is not known there yet."
-                )
+        if node is not None:
+            _check_told(node, self.place)
         return super().compile(node)
 
     def on_column(self, node: exp.Column) -> Typed:
@@ -418,6 +436,7 @@ class Match(Compiler):
         shift = -offset if name == "PREV" else offset
         inner = str(value.this).upper() if isinstance(value, exp.Anonymous) else ""
         if inner in ("FIRST", "LAST") and isinstance(value, exp.Anonymous):
+            _check_told(value, self.place)
             of, from_ = self._arguments(inner, value)
             return self._value(of, inner == "LAST", from_, shift)
         return self._value(value, shift=shift)
@@ -433,7 +452,9 @@ class Match(Compiler):
         away = given[1]
         if not isinstance(away, exp.Literal) or away.is_string or not str(away.this).isdigit():
             raise NotSupported(what=f"an offset of {name} that is no whole number", at=at(away) or at(node))
-        return given[0], int(str(away.this))
+        if (offset := int(str(away.this))) > LARGEST:
+            raise OffsetTooLarge(name=name, size=offset, most=LARGEST, at=at(away))
+        return given[0], offset
 
     def _aggregate(self, node: exp.Anonymous, where: exp.Expr | None = None) -> Typed:
         inner = self._row()

@@ -43,6 +43,7 @@ from pgstream.planner.plan import (
     Unnest,
     ViewSource,
     Windows,
+    behind_ms,
     mode,
     outputs,
     walk,
@@ -288,7 +289,7 @@ class Compiler:
             df = attempt(lambda a=df, b=other: a.union(b), None, [])  # type: ignore[misc]
         stateful, held = any(s.stateful for s in steps), any(s.held for s in steps)
         mixed = stateful and not all(s.shuffled for s in steps)
-        return Step(df, "retract" if retract else "append", stateful, held, max(s.behind_ms for s in steps), mixed)
+        return Step(df, "retract" if retract else "append", stateful, held, behind_ms(node), mixed)
 
 
 def several(steps: Sequence[Step]) -> Step:

@@ -60,14 +60,14 @@ class Operators:
         self, step: Step, df: DataFrame, every: int = 0, until: str = "", window: Window | None = None
     ) -> DataFrame:
         """The rows that are not late; what comes out of operators with state has waited for this watermark already,
-        and only for that, unless it was ``held``.
+        and only for that, unless it was ``held`` or some of it comes from elsewhere (``mixed``).
 
         ``until``: the column of the end of the one window that a row is of, ``every``: how far apart those begin.
         """
-        if step.stateful and not step.held:
+        if step.stateful and not step.held and not step.mixed:
             return df
         span, cumulates = (window.size_ms, window.kind == "cumulate") if window is not None else (0, False)
-        held = step.behind_ms if step.held else -1
+        held = step.behind_ms if step.held or step.mixed else -1
         kept = self.kernel.Kernel.onTime(df._jdf, until, span, every, cumulates, held, self.late)
         return DataFrame(kept, self.spark)
 
@@ -103,8 +103,12 @@ class Operators:
             final=node.final, drops=not step.stateful,
         )  # fmt: skip
         out = made.select(*_columns(names), *_values(node.calls), "__time", "__delete")
-        if node.final:
+        if node.final and (node.window is not None or node.until is not None):
             return Step(timed(out.drop("__delete")), stateful=True)
+        if node.final:
+            # Rows that are told at once have waited for nothing: they may be as late as those that came in.
+            held = not step.stateful or step.held or step.mixed
+            return Step(timed(out.drop("__delete")), stateful=True, held=held, behind_ms=step.behind_ms)
         return Step(out, "upsert", stateful=True)
 
     def rank(self, node: Rank, step: Step) -> Step:
@@ -150,13 +154,17 @@ class Operators:
 
     def recognizing(self, node: Recognize, step: Step) -> tuple[DataFrame, Any, str]:
         """The rows as the kernel is given them, the conditions over what is read of a match, and what it is told."""
-        texts = [a for r in node.reads for a in ([r.value] if r.call is None else _arguments(r.call))]
+        texts = [t for r in node.reads for t in _texts(r)]
         names = {t: f"__v{i}" for i, t in enumerate(dict.fromkeys(texts))}
         values = [Expr(names[t], t, _place(node, t)) for t in names]
         order = [Expr(f"__order_{i}", o.sql, o.at) for i, o in enumerate(node.order)]
         hidden = [c for c in step.hidden if c in ("__time", "__partition", "__offset")]
         parts = [*node.partition, *values, *order]
         df = attempt(lambda: step.df.select(*map(named, parts), *hidden), step.df, parts)
+        if raising := [names[t] for t in dict.fromkeys(t for r in node.reads if r.raises for t in _texts(r))]:
+            df = DataFrame(self.kernel.Tried.columns(df._jdf, raising), self.spark)
+        extremes = [r for r in node.reads if r.call is not None and r.call.function in ("min", "max")]
+        _check_ordered(df, [*order, *(Expr(names[t], t, r.at) for r in extremes for t in _texts(r))])
         told = json.dumps({
             "mode": self.mode, "ttl_ms": self.ttl_ms, "within_ms": node.within_ms, "skip": node.skip, "to": node.to,
             "key": [e.name for e in node.partition], "pattern": msgspec.to_builtins(node.pattern),
@@ -297,6 +305,17 @@ def _text(sql: str, type_: types.Type) -> str:
     return f"concat({quote_text(chr(92) + 'x')}, hex({sql}))" if type_.spark == "binary" else f"cast({sql} as string)"
 
 
+def _check_ordered(df: DataFrame, columns: Sequence[Expr]) -> None:
+    """What has no order, as a MAP, is refused."""
+    for column in columns:
+        try:
+            df.where(fn.col(column.name) < fn.col(column.name))
+        except AnalysisException:
+            kind = types.from_spark(type_text(df.schema[column.name].dataType))
+            message = f"could not identify an ordering operator for type {kind}"
+            raise Refused(Fault("user", "42883", message, None, None, column.at)) from None
+
+
 def _columns(names: Sequence[str]) -> list[Any]:
     return [fn.col(quote_spark(n)) for n in names]
 
@@ -329,7 +348,12 @@ def _read(r: Read, names: dict[str, str]) -> dict[str, Any]:
 
 def _place(node: Recognize, text: str) -> int | None:
     """Where a value that is read stands in the statement."""
-    return next((r.at for r in node.reads if r.value == text or (r.call and text in _arguments(r.call))), None)
+    return next((r.at for r in node.reads if text in _texts(r)), None)
+
+
+def _texts(r: Read) -> list[str]:
+    """What it is of each row, in Spark SQL."""
+    return [r.value] if r.call is None else _arguments(r.call)
 
 
 def _values(calls: Sequence[Call]) -> list[Any]:

@@ -215,10 +215,11 @@ def _factor(parser: Any) -> Pattern:
     token = parser._curr
     if token.token_type is T.L_BRACE and parser._next.token_type is T.DASH:
         raise NotYet(what="an exclusion {- … -} in a pattern", at=token.start)
-    if token.token_type is T.CARET or token.text == "$":
+    # Right behind a name the sign is taken as part of it.
+    if token.token_type is T.CARET or (token.token_type is T.VAR and token.text.endswith("$")):
         raise NotSupported(
-            what=f'the anchor "{token.text}" in a pattern',
-            at=token.start,
+            what=f'the anchor "{token.text[-1]}" in a pattern',
+            at=token.end,
             hint="What is read of a stream has no borders.",
         )
     if token.text.upper() == "PERMUTE" and parser._next.token_type is T.L_PAREN:

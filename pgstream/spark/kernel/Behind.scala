@@ -29,7 +29,10 @@ object BehindStrategy extends SparkStrategy {
   }
 }
 
-/** Spark's operator, which tells those above it a watermark that is so much behind its own. */
+/**
+ * Spark's operator, which tells those above it a watermark that is so much behind its own. Spark's own tells none where state
+ * has a time to live: nothing above would ever be told that time goes on.
+ */
 class BehindExec(keyDeserializer: Expression, valueDeserializer: Expression, groupingAttributes: Seq[Attribute], dataAttributes: Seq[Attribute],
     statefulProcessor: StatefulProcessor[Any, Any, Any], timeMode: TimeMode, outputMode: OutputMode, keyEncoder: ExpressionEncoder[Any],
     outputObjAttr: Attribute, stateInfo: Option[StatefulOperatorStateInfo], batchTimestampMs: Option[Long],
@@ -40,7 +43,7 @@ class BehindExec(keyDeserializer: Expression, valueDeserializer: Expression, gro
       outputMode, keyEncoder, outputObjAttr, stateInfo, batchTimestampMs, eventTimeWatermarkForLateEvents, eventTimeWatermarkForEviction, child,
       isStreaming, hasInitialState, initialStateGroupingAttrs, initialStateDataAttrs, initialStateDeserializer, initialState) {
 
-  override def produceOutputWatermark(input: Long): Option[Long] = super.produceOutputWatermark(input).map(w => math.max(w - ms, 0))
+  override def produceOutputWatermark(input: Long): Option[Long] = Some(math.max(input - ms, 0))
 
   /** Spark makes another of its own kind of it at each step of its planning. */
   override def copy(keyDeserializer: Expression, valueDeserializer: Expression, groupingAttributes: Seq[Attribute], dataAttributes: Seq[Attribute],

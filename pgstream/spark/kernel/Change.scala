@@ -122,7 +122,7 @@ object Changes {
 
   /**
    * As `groupByKey(_.key).transformWithState`, which would make a Change of every row only to read its key. Rows come out as
-   * much as `behindMs` after the watermark has passed their event time.
+   * much as `behindMs` after the watermark has passed their event time; it goes on to what stands above, with a time to live too.
    */
   def run(changes: Dataset[Change], p: Processor, mode: String, time: TimeMode, behindMs: Long = 0): Dataset[Change] = {
     val d = changes.asInstanceOf[ClassicDataset[Change]]
@@ -130,7 +130,8 @@ object Changes {
     val key = out.filter(_.name == "key")
     val to = if (mode == "append") OutputMode.Append() else OutputMode.Update()
     val plan = TransformWithState(key, out, p, time, to, d.queryExecution.analyzed)
-    ClassicDataset.ofRows(d.sparkSession, if (behindMs > 0) Behind.of(plan, behindMs) else plan).as[Change]
+    val known = behindMs == 0 && time != TimeMode.ProcessingTime()
+    ClassicDataset.ofRows(d.sparkSession, if (known) plan else Behind.of(plan, behindMs)).as[Change]
   }
 
   /**

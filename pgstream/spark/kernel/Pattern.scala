@@ -1,6 +1,6 @@
 package org.apache.spark.sql.pgstream
 
-import scala.collection.mutable.ArrayBuffer
+import scala.collection.mutable.{ArrayBuffer, ArrayDeque}
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
@@ -20,7 +20,30 @@ case class Check(loop: Int, out: Int) extends Instruction
 case object Done extends Instruction
 
 /** A row pattern as a program; `loops`: how many `Mark`s it has. */
-case class Pattern(program: Array[Instruction], variables: IndexedSeq[String], loops: Int)
+case class Pattern(program: Array[Instruction], variables: IndexedSeq[String], loops: Int) {
+  /** How many rows a match has, at least, before the first that may be mapped to each variable, and behind these in all. */
+  def before: Array[Int] = {
+    val seen = new Array[Boolean](program.length)
+    val found = Array.fill(variables.length + 1)(program.length)
+    // Of places that are as many rows away one may lead to the other, so the nearest are gone to first.
+    val left = ArrayDeque(0 -> 0)
+    while (left.nonEmpty) {
+      val (pc, n) = left.removeHead()
+      if (!seen(pc)) {
+        seen(pc) = true
+        program(pc) match {
+          case Take(v) => found(v) = math.min(found(v), n); left.append(pc + 1 -> (n + 1))
+          case Split(one, two) => left.prependAll(Seq(one -> n, two -> n))
+          case Jump(to) => left.prepend(to -> n)
+          case Mark(_) => left.prepend(pc + 1 -> n)
+          case Check(_, out) => left.prependAll(Seq(pc + 1 -> n, out -> n))
+          case Done => found(variables.length) = n
+        }
+      }
+    }
+    found
+  }
+}
 
 object Pattern {
   /** Of the JSON of `plan.Pattern`. */

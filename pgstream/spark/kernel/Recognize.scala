@@ -21,7 +21,7 @@ case class Skip(how: String, to: Int)
 
 /**
  * What is kept of a partition: settled rows, from the one where the next match may begin (`next`, by its number among
- * them) and so many before it as PREV can reach; rows that wait; the timer that is set, -1 for none.
+ * them) and so many before it as PREV can reach from a match; rows that wait; the timer that is set, -1 for none.
  */
 private class Seen(val rows: ArrayBuffer[Kept], var waiting: ArrayBuffer[Kept], var next: Int, var timer: Long)
 
@@ -39,14 +39,25 @@ class Recognize(
 ) extends Changes.Processor {
   @transient private var state: ValueState[Array[Byte]] = _
   private val longest = math.min(within, ttl)
-  private val back = reads.collect { case s: Seek => -s.shift }.foldLeft(0)(_ max _)
+  private val needs = conditions.map(_.toSeq.flatMap(_.collect { case b: BoundReference => b.ordinal }).distinct.toArray).toArray
+  private val back = {
+    val before = pattern.before
+    // What is read, and how many rows a match has at least before the one that is asked about, or is its last.
+    val asked = pattern.variables.indices.flatMap(v => needs(v).map(_ -> before(v))) ++ tells.map(_ -> (before.last - 1))
+    asked.map { case (r, last) =>
+      reads(r) match {
+        case Seek(-1, _, _, true, 0, shift, _) => -shift - last
+        case Seek(v, _, _, isLast, offset, shift, _) => -shift - (if (v < 0) 0 else before(v)) - (if (isLast) 0 else offset)
+        case _ => 0
+      }
+    }.foldLeft(0)(_ max _)
+  }
   @transient private lazy val ordering: Ordering[Kept] = {
     val by = Kept.by(new LazilyGeneratedOrdering(order), schema.length)
     (a: Kept, b: Kept) => { val t = java.lang.Long.compare(a.time, b.time); if (t != 0) t else by.compare(a, b) }
   }
   @transient private lazy val pack = UnsafeProjection.create(tells.map(reads(_).dataType))
   @transient private lazy val search = {
-    val needs = conditions.map(_.toSeq.flatMap(_.collect { case b: BoundReference => b.ordinal }).distinct.toArray).toArray
     val predicates = conditions.map(_.map(predicate).orNull).toArray
     new Search(pattern, schema, reads, predicates, needs, longest, ttl)
   }
@@ -59,13 +70,13 @@ class Recognize(
   override def handleInputRows(key: Array[Byte], rows: Iterator[Change], timers: TimerValues): Iterator[Change] = {
     val p = read(state.get())
     rows.foreach(c => p.waiting += new Kept(c))
-    settle(key, p, timers.getCurrentWatermarkInMs() * 1000)
+    settle(key, p, Recognize.passed(timers.getCurrentWatermarkInMs()))
   }
 
   override def handleExpiredTimer(key: Array[Byte], timers: TimerValues, expired: ExpiredTimerInfo): Iterator[Change] = {
     val p = read(state.get())
     p.timer = -1
-    settle(key, p, timers.getCurrentWatermarkInMs() * 1000)
+    settle(key, p, Recognize.passed(timers.getCurrentWatermarkInMs()))
   }
 
   private def settle(key: Array[Byte], p: Seen, watermark: Long): Iterator[Change] = {
@@ -123,12 +134,12 @@ class Recognize(
     p.next -= gone
   }
 
-  /** When something may be decided without another row: one timer a partition, in milliseconds. */
+  /** When something may be decided without another row: one timer a partition, in milliseconds. The first watermark is above 0. */
   private def timer(p: Seen, watermark: Long): Long = {
     val waiting = if (p.waiting.isEmpty) None else Some(p.waiting.iterator.map(_.time).min)
     val ends = if (p.next < p.rows.length && longest != Long.MaxValue) Some(p.rows(p.next).time + longest) else None
     val old = if (p.rows.nonEmpty && ttl != Long.MaxValue) Some(p.rows.last.time + ttl) else None
-    Seq(waiting, ends, old).flatten.filter(_ > watermark).minOption.map(t => Math.floorDiv(t + 999, 1000L)).getOrElse(-1L)
+    Seq(waiting, ends, old).flatten.filter(_ > watermark).minOption.map(t => math.max(1, Math.floorDiv(t + 999, 1000L))).getOrElse(-1L)
   }
 
   private[pgstream] def read(bytes: Array[Byte]): Seen =
@@ -151,6 +162,9 @@ class Recognize(
 }
 
 object Recognize {
+  /** A watermark (ms) in microseconds; nothing has passed before the first record. */
+  private def passed(ms: Long): Long = if (ms <= 0) Long.MinValue else ms * 1000
+
   /** An empty DataFrame of what the conditions and measures read, by its name, to resolve them over. */
   def shape(df: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
@@ -161,13 +175,14 @@ object Recognize {
   private def told(c: JsonNode, schema: StructType, pattern: Pattern): IndexedSeq[(String, Read)] =
     c.get("reads").elements().asScala.toIndexedSeq.map { r =>
       val variable = pattern.variables.indexOf(r.str("variable"))
+      def errors(at: Seq[Int]) = at.flatMap(i => schema.getFieldIndex(Tried.error(schema(i).name))).toArray
       val read =
         if (r.has("call")) {
           val call = Call.read(r.get("call"), schema)
-          Tally(variable, call, ChangeAggregate.resultType(call, schema))
+          Tally(variable, call, ChangeAggregate.resultType(call, schema), errors(call.at))
         } else {
           val at = schema.fieldIndex(r.str("at"))
-          Seek(variable, at, schema(at).dataType, r.get("last").asBoolean, r.get("offset").asInt, r.get("shift").asInt)
+          Seek(variable, at, schema(at).dataType, r.get("last").asBoolean, r.get("offset").asInt, r.get("shift").asInt, errors(Seq(at)))
         }
       r.str("name") -> read
     }
@@ -216,7 +231,7 @@ object Recognize {
       var seen = p.read(null)
       seen.waiting ++= of.map(new Kept(_))
       watermarks.asScala.toSeq.flatMap { w =>
-        val found = p.advance(of.head.key, seen, w.longValue * 1000)
+        val found = p.advance(of.head.key, seen, passed(w.longValue))
         seen = p.read(p.written(seen))
         found
       }

@@ -4,17 +4,26 @@ import java.util.{Arrays, BitSet}
 
 import scala.collection.mutable.{ArrayBuffer, ArrayDeque}
 
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{BasePredicate, GenericInternalRow, UnsafeProjection}
 import org.apache.spark.sql.types.{DataType, StructType}
+import org.apache.spark.unsafe.types.UTF8String
 
-/** What conditions and measures read of a match; `variable` -1: of all its rows. */
-sealed trait Read { def variable: Int; def dataType: DataType }
+/** What conditions and measures read of a match; `variable` -1: of all its rows. `errors`: columns that a row must not have. */
+sealed trait Read {
+  def variable: Int
+  def dataType: DataType
+  def errors: Array[Int]
+  def error(row: InternalRow): UTF8String = if (errors.isEmpty) null else errors.find(!row.isNullAt(_)).map(row.getUTF8String(_)).orNull
+}
 /** The value `at` of a row: `offset` further in from the first or the last row of a variable, then `shift` rows on. */
-case class Seek(variable: Int, at: Int, dataType: DataType, last: Boolean, offset: Int, shift: Int) extends Read
-case class Tally(variable: Int, call: Call, dataType: DataType) extends Read
+case class Seek(variable: Int, at: Int, dataType: DataType, last: Boolean, offset: Int, shift: Int, errors: Array[Int]) extends Read
+case class Tally(variable: Int, call: Call, dataType: DataType, errors: Array[Int]) extends Read
 
 /** A query must end, with SQLSTATE and message as `planner/checked.py` has them. */
-class Raised(state: String, message: String) extends RuntimeException(s"[USER_RAISED_EXCEPTION] $state $message")
+class Raised(text: String) extends RuntimeException(s"[USER_RAISED_EXCEPTION] $text") {
+  def this(state: String, message: String) = this(s"$state $message")
+}
 
 /** How an attempt at a row ended. `Waits`: rows that are not there yet may decide. */
 sealed trait Outcome
@@ -34,15 +43,20 @@ private final class Running(t: Tally, schema: StructType) {
   private val inner = FrameCall(t.call, schema, bounded = true)
   private val listed = t.call.distinct || t.call.function == "listagg" || t.call.function == "array_agg"
   private var added = 0
+  /** Of the first of its rows that has one. */
+  var error: UTF8String = _
 
-  def shrink(to: Int): Unit = if (added > to) { inner.reset(); added = 0 }
+  def shrink(to: Int): Unit = if (added > to) { inner.reset(); added = 0; error = null }
 
-  def result(length: Int, row: Int => Kept): Any =
-    if (listed) inner.result(ArrayDeque.from(Iterator.range(0, length).map(row)))
-    else {
-      while (added < length) { inner.add(row(added).read(schema.length)); added += 1 }
-      inner.result(null)
+  def result(length: Int, row: Int => Kept): Any = {
+    while (added < length) {
+      val r = row(added).read(schema.length)
+      if (error == null) error = t.error(r)
+      inner.add(r)
+      added += 1
     }
+    inner.result(if (listed) ArrayDeque.from(Iterator.range(0, length).map(row)) else null)
+  }
 }
 
 /**
@@ -62,9 +76,13 @@ final class Search(
   private val tallies = reads.indices.filter(running(_) != null).toArray
   private val places = Array.fill(pattern.variables.length)(new Places)
   private val values = new Array[Any](reads.length)
-  private val row = new GenericInternalRow(values)
+  /** What the query ends with if a value is asked for. */
+  private val errors = new Array[UTF8String](reads.length)
+  private val row = new GenericInternalRow(values) {
+    override def isNullAt(i: Int): Boolean = { if (errors(i) != null) throw new Raised(errors(i).toString); super.isNullAt(i) }
+  }
   /** Whether a row's condition does not depend on how the rows before it were mapped: then no way is gone twice. */
-  private val plain = pattern.loops == 0 && conditions.indices.forall(v => needs(v).forall(reads(_) match {
+  private val plain = conditions.indices.forall(v => needs(v).forall(reads(_) match {
     case s: Seek => s.last && s.offset == 0 && (s.variable == v || s.variable == -1)
     case _ => false
   }))
@@ -120,7 +138,7 @@ final class Search(
     Nothing
   }
 
-  /** Whether this place of the program was reached with as many rows before, and then led nowhere. */
+  /** Whether this row was to be taken here before, and that led nowhere. No mark says anything about what comes behind it. */
   private def again(pc: Int): Boolean = plain && {
     val bit = mapped.length.toLong * program.length + pc
     bit < Int.MaxValue && (tried.get(bit.toInt) || { tried.set(bit.toInt); false })
@@ -159,7 +177,9 @@ final class Search(
     var known = true
     which.foreach { r =>
       reads(r) match {
-        case t: Tally => values(r) = running(r).result(count(t.variable), n => rows(place(t.variable, n)))
+        case t: Tally =>
+          values(r) = running(r).result(count(t.variable), n => rows(place(t.variable, n)))
+          errors(r) = running(r).error
         case s: Seek => known &= seek(r, s)
       }
     }
@@ -168,6 +188,7 @@ final class Search(
 
   private def seek(r: Int, s: Seek): Boolean = {
     values(r) = null
+    errors(r) = null
     val n = if (s.last) count(s.variable) - 1 - s.offset else s.offset
     if (n < 0 || n >= count(s.variable)) true
     else {
@@ -177,6 +198,7 @@ final class Search(
       else {
         if (i >= 0 && i < rows.length && near(from, i)) {
           val found = rows(i).read(schema.length)
+          errors(r) = s.error(found)
           if (!found.isNullAt(s.at)) values(r) = found.get(s.at, s.dataType)
         }
         true
@@ -190,7 +212,7 @@ final class Search(
 
   /** The values of some reads, packed; None while one of them is not there yet. */
   def packed(which: Array[Int], pack: UnsafeProjection): Option[Array[Byte]] =
-    Option.when(fill(which))(Changes.bytes(pack(new GenericInternalRow(which.map(values(_))))))
+    Option.when(fill(which))(Changes.bytes(pack(new GenericInternalRow(which.map(i => if (row.isNullAt(i)) null else values(i))))))
 }
 
 object Search {

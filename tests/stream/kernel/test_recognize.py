@@ -6,15 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream.errors import InvalidStatement
 from pgstream.planner import plan
 from pgstream.planner.select import plan_select
 from pgstream.spark.operators import Operators
-from pgstream.spark.step import Step
+from pgstream.spark.step import Refused, Step
 from pgstream.sql.cursor import Cursor
 from tests.stream.frames import frame
 from tests.stream.kernel.feed import Feed, Record, Relation, Row, snapshot
@@ -196,3 +198,159 @@ def test_matches_of_joined_rows_are_as_late_as_the_join(kind: str, spark: SparkS
     sql = f"SELECT window_start, count(*) AS n, sum(a) AS t FROM TUMBLE((SELECT a, b FROM {matches}), SIZE 10 SECONDS) "
     rows, _ = f.run(sql + "GROUP BY window_start, window_end", "changelog")
     assert [r[1:] for r in rows] == [(2, 4)] and f.late == 0
+
+
+MATCH = "MATCH_RECOGNIZE (PARTITION BY k ORDER BY rowtime()"
+A_AND_B = "PATTERN (A B) DEFINE A AS A.w = 'a', B AS B.w = 'b')"
+
+
+@pytest.mark.parametrize(
+    "clause, expected",
+    [
+        ("MEASURES SUM(10 / A.v) AS x PATTERN (A+ B) DEFINE A AS A.v > 0, B AS B.v = 0", 7),
+        ("MEASURES 10 / LAST(A.v) AS x PATTERN (A+ B) DEFINE A AS A.v > 0, B AS B.v = 0", 5),
+        ("MEASURES LAST(CAST(A.w AS INTEGER)) AS x PATTERN (A B) DEFINE A AS A.w = '8', B AS B.w = 'a'", 8),
+        ("MEASURES SUM(CAST(A.w AS INTEGER)) + MAX(CAST(A.w AS INTEGER) * 10) AS x PATTERN (A+ B) "
+         "DEFINE A AS A.w IN ('7', '8'), B AS B.w = 'a'", 95),
+        ("MEASURES COUNT(DISTINCT CAST(A.w AS INTEGER)) AS x PATTERN (A+ B) DEFINE A AS A.w < 'a', B AS B.w = 'a'", 2),
+        ("MEASURES LISTAGG(CAST(A.w AS INTEGER)) FILTER (WHERE A.w < 'a') AS x PATTERN (A+? B) DEFINE B AS B.w = 'b'",
+         "7,8"),
+        ("MEASURES COUNT(*) AS x PATTERN (A+ B) DEFINE A AS A.w IN ('7', '8') AND LAST(CAST(A.w AS INTEGER)) > 6 "
+         "AND SUM(CAST(A.w AS INTEGER)) < 16, B AS B.w = 'a'", 3),
+    ],
+)  # fmt: skip
+def test_what_is_an_error_of_a_row_that_is_not_read_is_none(
+    clause: str, expected: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    f = feed(spark, tmp_path, "p:70 80 a5", "p:a2 b0", "q:x")
+    rows, _ = f.run(f"SELECT x FROM s {MATCH} {clause})", "stream")
+    assert rows == [(expected,)]
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "MEASURES LAST(CAST(A.w AS INTEGER)) AS x PATTERN (A B) DEFINE A AS A.w = 'a'",
+        "MEASURES COUNT(DISTINCT CAST(A.w AS INTEGER)) AS x PATTERN (A+? B) DEFINE B AS B.w = 'b'",
+        "MEASURES COUNT(*) AS x PATTERN (A+ B) DEFINE A AS SUM(CAST(A.w AS INTEGER)) > 0",
+    ],
+)
+def test_what_is_an_error_of_a_row_that_is_read_ends_the_query(
+    clause: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    f = feed(spark, tmp_path, "p:70 a5 b0")
+    with pytest.raises(StreamingQueryException, match='22P02 invalid input syntax for type integer: "a"'):
+        f.run(f"SELECT x FROM s {MATCH} {clause})", "stream")
+
+
+def test_plans_of_before_keep_rows_as_they_did(spark: SparkSession) -> None:
+    """Errors have columns in the state from version 12 on."""
+    sql = f"SELECT x FROM s {MATCH} MEASURES SUM(10 / A.v) AS x {A_AND_B}"
+    root = plan_select(Cursor(sql).select(), snapshot([Relation("s", COLUMNS)]), "main", "public", "stream").root
+    assert isinstance(root, plan.Project) and isinstance(root.input, plan.Recognize)
+    old = msgspec.structs.replace(
+        root.input, reads=[msgspec.structs.replace(r, raises=False) for r in root.input.reads]
+    )
+    df = frame(spark, [], "k string, w string, v int, t bigint, __offset bigint").selectExpr("*", "now() AS __time")
+    operators = Operators(spark, None, "append", 0)
+    kept = [operators.recognizing(node, Step(df))[0].columns for node in (old, root.input)]
+    assert kept[0] == kept[1][:-1] and kept[1][-1] == "__v1_error"
+
+
+def test_nothing_divided_by_nothing_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    f = feed(spark, tmp_path, "p:b2", "q:a4 b2")
+    measures = "SUM(A.v) / COUNT(A.*) AS x, SUM(A.v) % COUNT(A.*) AS y"
+    rows, _ = f.run(f"SELECT x, y FROM s {MATCH} MEASURES {measures} PATTERN (A? B) DEFINE A AS w = 'a', B AS w = 'b')")
+    assert rows == [(4, 0), (None, None)]
+
+
+def later(spark: SparkSession, folder: Path, *batches: list[tuple[str, str, int]]) -> Feed:
+    """A stream, and another like it: rows of key, letter and second."""
+    streams = [Relation(name, COLUMNS) for name in ("s", "u")]
+    for i, batch in enumerate([*batches, [("z", "-", 1000)], [("z", "-", 2000)]]):
+        for s in streams:
+            s.batches.append([Record({"k": k, "w": w, "v": n, "t": 0}, 1000 * at, 0, 10 * i + n)
+                              for n, (k, w, at) in enumerate(batch)])  # fmt: skip
+    return Feed(spark, folder, streams)
+
+
+WINDOWS = "SELECT k, 'n' AS w FROM TUMBLE(u, SIZE 10 SECONDS) GROUP BY window_start, window_end, k"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "SELECT DISTINCT k, w FROM s",
+        f"SELECT k, w FROM s UNION ALL {WINDOWS}",
+        f"{WINDOWS} UNION ALL SELECT k, w FROM s",
+    ],
+)
+def test_late_rows_of_what_waits_for_nothing_are_counted(rows: str, spark: SparkSession, tmp_path: Path) -> None:
+    f = later(
+        spark, tmp_path, [("p", "a", 10)], [("z", "x", 100)], [("z", "x", 101)], [("p", "b", 5)], [("z", "x", 102)]
+    )
+    told, _ = f.run(f"SELECT k FROM ({rows}) z {MATCH} MEASURES A.w AS x {A_AND_B}", "stream")
+    assert (told, f.late) == ([], 1 if "DISTINCT" in rows else 2)
+    f = later(spark, tmp_path / "other", [("p", "a", 10)], [("p", "b", 11)], [("z", "x", 100)])
+    told, _ = f.run(f"SELECT k FROM ({rows}) z {MATCH} MEASURES A.w AS x {A_AND_B}", "stream")
+    assert (told, f.late) == ([("p",)], 0)
+
+
+def test_rows_of_a_union_that_come_behind_the_watermark_are_not_late(spark: SparkSession, tmp_path: Path) -> None:
+    f = later(spark, tmp_path, [("p", "a", 10), ("p", "b", 11)], [("z", "x", 60)], [("z", "x", 100)], [("z", "x", 140)])
+    alone = "SELECT s.k, s.w FROM s LEFT JOIN u WITHIN 1 MINUTE ON s.k = u.k AND u.w = 'n' WHERE s.w = 'b'"
+    rows = f"SELECT k, w FROM s WHERE w = 'a' UNION ALL {alone}"
+    told, _ = f.run(f"SELECT k FROM ({rows}) z {MATCH} MEASURES A.w AS x {A_AND_B}", "stream")
+    assert (told, f.late) == ([("p",)], 0)
+
+
+PAIRS = "SELECT s.k, s.w FROM s JOIN u ON s.k = u.k AND s.w = u.w"
+
+
+@pytest.mark.parametrize("rows", ["SELECT DISTINCT k, w FROM s", PAIRS])
+def test_event_time_goes_on_above_state_with_a_time_to_live(rows: str, spark: SparkSession, tmp_path: Path) -> None:
+    f = later(spark, tmp_path, [("p", "a", 1)], [("p", "b", 2)], [("z", "x", 100)])
+    told, _ = f.run(f"SELECT x FROM ({rows}) z {MATCH} MEASURES A.w AS x {A_AND_B}", "stream", ttl_ms=3_600_000)
+    assert told == [("a",)]
+
+
+def test_rows_of_before_1970_wait_too(spark: SparkSession, tmp_path: Path) -> None:
+    f = later(spark, tmp_path, [("p", "b", 0)], [("p", "a", -2)])
+    assert f.run(f"SELECT k FROM s {MATCH} MEASURES A.w AS x {A_AND_B}", "stream")[0] == [("p",)]
+
+
+def test_rows_that_prev_cannot_reach_are_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    f = feed(spark, tmp_path, "p:a5 a3 a4;q:a5 a3 a4")
+    clause = "MEASURES UP.v AS x, PREV(UP.v) AS y PATTERN (STRT DOWN+ UP) WITHIN 5 SECONDS DEFINE "
+    reach = "DOWN AS DOWN.v < PREV(DOWN.v) AND DOWN.v < PREV(FIRST(DOWN.v)), UP AS UP.v > PREV(v)"
+    states = []
+    for more in ("", ", STRT AS STRT.v > 0 OR PREV(STRT.v) > 0"):
+        rows, _ = f.run(f"SELECT x, y FROM s {MATCH} {clause}{reach}{more})", "stream")
+        assert rows == [(4, 3), (4, 3)]
+        states.append(f.state_rows)
+    assert states[0] < states[1], "of p and q a row each"
+
+
+def test_a_repetition_of_what_may_be_empty_goes_no_way_twice(spark: SparkSession, tmp_path: Path) -> None:
+    f = feed(spark, tmp_path, "p:s" + " x" * 60 + " e", "q:s" + " x" * 60 + " y")
+    define = "DEFINE S AS S.w = 's', A AS A.w = 'x', B AS B.w = 'x', E AS E.w = 'e'"
+    rows, _ = f.run(f"SELECT n FROM s {MATCH} MEASURES COUNT(*) AS n PATTERN (S (A? B?)* E) {define})", "stream")
+    assert rows == [(62,)]
+
+
+@pytest.mark.parametrize(
+    "clause, at",
+    [
+        ("ORDER BY rowtime(), STR_TO_MAP(w) MEASURES A.w AS x", "STR_TO_MAP"),
+        ("ORDER BY rowtime() MEASURES MAX(STR_TO_MAP(A.w)) AS x", "MAX"),
+    ],
+)
+def test_what_has_no_order_is_refused(clause: str, at: str, spark: SparkSession, tmp_path: Path) -> None:
+    sql = f"SELECT x FROM s MATCH_RECOGNIZE ({clause} {A_AND_B}"
+    with pytest.raises(Refused) as e:
+        feed(spark, tmp_path, "p:a").run(sql, "stream")
+    fault = e.value.fault
+    assert (fault.sqlstate, fault.at) == (
+        "42883",
+        sql.index(at),
+    ) and "ordering operator for type MAP" in fault.message
