@@ -32,6 +32,7 @@ from pgstream.spark.session import open_session
 from pgstream.spark.settings import Settings
 
 ROWS, KEYS, WARM, MEASURED = 300_000, 100_000, 2, 2
+TTL_MS = 1_800_000
 MANY, FILLING = 1_000_000, 500_000
 """From so many keys on the state is filled with all of them first, so many rows at a time."""
 _COLUMNS = [plan.Column("k", "INTEGER"), plan.Column("v", "INTEGER")]
@@ -76,6 +77,7 @@ OPERATORS: dict[str, plan.Node] = {
         "b",
         by_key=True,
     ),
+    "join without WITHIN": plan.StreamJoin(source("stream"), source("stream"), "inner", _PAIR, "a", "b"),
     "join of changelogs": plan.ChangelogJoin(latest(), latest(), "inner", _PAIR, "a", "b"),
 }
 
@@ -140,7 +142,9 @@ class Bench:
             os.utime(parts / f"{n}.parquet", (n + 1, n + 1))
 
     def _begin(self, name: str, root: plan.Node, parts: Path) -> StreamingQuery:
-        compiled = Compiler(self.spark, lambda s: self.read(s, parts)).compile(plan.Plan(root, plan.ResultSink()))
+        ttl_ms = TTL_MS if isinstance(root, plan.StreamJoin) else None
+        whole = plan.Plan(root, plan.ResultSink(), state_ttl_ms=ttl_ms)
+        compiled = Compiler(self.spark, lambda s: self.read(s, parts)).compile(whole)
         writer = compiled.step.df.writeStream.format("noop").outputMode(compiled.output_mode)
         return writer.option("checkpointLocation", str(self.folder / f"checkpoint {name}")).start()
 

@@ -62,9 +62,11 @@ def _describe(node: plan.Node) -> list[str]:
             keys += "".join(f" and {a.sql} = {b.sql}" for a, b in node.more)
             keys += f" and {node.condition.sql}" if node.condition is not None else ""
             return [f"IntervalJoin {node.how} {names} within {node.within_ms} ms on {keys}"]
-        case plan.TemporalJoin() | plan.ChangelogJoin():
+        case plan.TemporalJoin() | plan.ChangelogJoin() | plan.StreamJoin():
             names = f"{node.left_alias or '(left)'}, {node.right_alias}"
             keys = " and ".join(f"{a.sql} = {b.sql}" for a, b in node.keys)
+            if isinstance(node, plan.StreamJoin) and node.condition is not None:
+                keys += f" and {node.condition.sql}"
             return [f"{type(node).__name__} {node.how} {names} on {keys}"]
         case plan.Lookup():
             return _lookup(node)
@@ -117,6 +119,8 @@ def _keeps(node: plan.Node) -> str:
             return "the last row of each key"
         case plan.ChangelogJoin():
             return "the rows of both sides"
+        case plan.StreamJoin():
+            return "the rows of both sides for the query's time to live"
         case plan.Rank():
             rows = "the first rows of each partition" if plan.mode(node.input) == "append" else "every row"
             return rows + (" until its window is closed" if node.until is not None else "")

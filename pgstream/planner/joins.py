@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
-from pgstream.planner import plan, regular_joins, using
+from pgstream.planner import plan, using
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Bounds, Step, retracting, watermarked
@@ -63,9 +63,10 @@ def _joined(
     """
     how, expires = kind
     (left, left_scope), (right, right_scope) = one, two
+    made: plan.Node
     on = _on(node, left_scope, right_scope) if node.args.get("on") else On(shared, [])
     apart = _apart(node, left, right, on)
-    unbounded = expires and apart is None and regular_joins.holds(left, right)
+    unbounded = expires and apart is None and all(_kept(s) for s in (left, right))
     if not unbounded:
         _check(node, left, right, apart, on)
     left_alias, right_alias = using.prefix(left_scope), using.prefix(right_scope)
@@ -73,10 +74,12 @@ def _joined(
     columns, theirs = scope.every, {c.field for i in scope.items[len(left_scope.items) :] for c in i.columns}
     others = _others(on, scope) if on.rest else None
     if unbounded:
-        step = regular_joins.join(left, right, plan.ChangelogJoin(
-            left.node, right.node, how, on.keys, left_alias, right_alias
-        ), columns)  # fmt: skip
-        return _met(step, how, others, ()), scope
+        made = plan.StreamJoin(left.node, right.node, how, on.keys, left_alias, right_alias,
+                               None if how == "inner" else others)  # fmt: skip
+        step = Step(made, columns, joined=True, stateful=True, placed=False)
+        if plan.mode(made) == "retract":
+            step = replace(step, mode="retract", kind="changelog", keyless=True)
+        return (_met(step, how, others, ()) if how == "inner" else step), scope
     if left.mode != "append":
         if others is not None and how == "left" and (own := _own(on, right_scope)) is not None:
             # What does not meet a condition on the right side alone is, for the join, not there.
@@ -89,7 +92,6 @@ def _joined(
     inputs = watermarked(left.node), watermarked(right.node)
     bounds = _bounds(how, left.bounds.renamed(lambda f: _prefix(left_alias, f)),
                      right.bounds.renamed(lambda f: _prefix(right_alias, f)))  # fmt: skip
-    made: plan.Node
     if apart is None:
         _check_versions(node, how, on.keys, right)
         made = plan.TemporalJoin(*inputs, how, on.keys, left_alias, right_alias)
@@ -101,6 +103,13 @@ def _joined(
     times = frozenset(_prefix(left_alias, t) for t in left.times) if apart is None else frozenset()
     step = Step(made, columns, joined=True, stateful=True, placed=False, times=times, bounds=bounds)
     return (step if how != "inner" and apart is not None else _met(step, how, others, theirs)), scope
+
+
+def _kept(side: Step) -> bool:
+    """Whether a side's rows may be joined for their time to live, however far apart: a stream's, or such a join's that
+    may be taken back; but not those of a window, which ends.
+    """
+    return not side.bounds.known and (side.is_plain or (side.mode == "retract" and side.keyless))
 
 
 def _met(step: Step, how: str, condition: plan.Expr | None, theirs: Collection[str]) -> Step:

@@ -26,11 +26,11 @@ def narrowed(node: plan.Node, read: frozenset[str] | None = None) -> plan.Node:
     match node:
         case plan.Project() | plan.Aggregate() | plan.ChangeAggregate():
             read = _names(node)
-        case plan.Filter() | plan.Windows() | plan.IntervalJoin() | plan.TemporalJoin():
+        case plan.Filter() | plan.Windows() | plan.IntervalJoin() | plan.TemporalJoin() | plan.StreamJoin():
             read = None if read is None else read | _names(node)
         case _:
             read = None
-    if isinstance(node, (plan.IntervalJoin, plan.TemporalJoin)):
+    if isinstance(node, (plan.IntervalJoin, plan.TemporalJoin, plan.StreamJoin)):
         left, right = _side(node.left, node.left_alias, read), _side(node.right, node.right_alias, read)
         return msgspec.structs.replace(node, left=left, right=right)
     if isinstance(node, (plan.Union, plan.Outputs)):
@@ -68,7 +68,7 @@ def _columns(node: plan.Node) -> list[str] | None:
             below = _columns(node.input)
             bounds = plan.WINDOW_BOUNDS
             return None if below is None else [*(c for c in below if c not in bounds), *bounds]
-        case plan.IntervalJoin() | plan.TemporalJoin():
+        case plan.IntervalJoin() | plan.TemporalJoin() | plan.StreamJoin():
             sides = [(_columns(node.left), node.left_alias), (_columns(node.right), node.right_alias)]
             if any(columns is None for columns, _ in sides):
                 return None

@@ -25,7 +25,7 @@ import math
 
 import msgspec
 
-VERSION = 12
+VERSION = 13
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -292,9 +292,9 @@ class Lookup(msgspec.Struct, frozen=True, omit_defaults=True, tag="lookup"):
 class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="changelog_join"):
     """Changelog with changelog, both retract or append: equal ``keys`` as in ``TemporalJoin``.
 
-    ``how``: inner, left or full. Output: prefixed columns of both, ``__time`` the later. Mode: retract, or append with
-    ``append``: the rows of both only come, are told apart by columns of theirs, and the join is an inner one. State:
-    the rows of both sides.
+    ``how``: inner, left or full. Output: prefixed columns of both, ``__time`` the later. Mode: retract. State: the rows
+    of both sides. ``append``: streams with a time to live of before version 13, which has ``StreamJoin``; an inner one,
+    whose rows are told apart by columns of theirs. Mode: append.
     """
 
     left: Node
@@ -304,6 +304,22 @@ class ChangelogJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="change
     left_alias: str = ""
     right_alias: str = ""
     append: bool = False
+
+
+class StreamJoin(msgspec.Struct, frozen=True, omit_defaults=True, tag="stream_join"):
+    """Stream with stream, append or retract, however far apart in time: equal ``keys`` as in ``TemporalJoin``, and
+    ``condition`` over the prefixed columns. ``how``: inner, left or full. Output: prefixed columns of both, ``__time``
+    the later. Mode: append for an inner join of append, else retract: a row without a match comes, and is taken back
+    when it meets its first. State: the rows of both sides, each for the query's time to live. From version 13 on.
+    """
+
+    left: Node
+    right: Node
+    how: str
+    keys: list[tuple[Expr, Expr]]
+    left_alias: str = ""
+    right_alias: str = ""
+    condition: Expr | None = None
 
 
 class Windows(msgspec.Struct, frozen=True, omit_defaults=True, tag="windows"):
@@ -491,6 +507,7 @@ Node = (
     | IntervalJoin
     | TemporalJoin
     | ChangelogJoin
+    | StreamJoin
     | Lookup
     | Windows
     | Expand
@@ -630,7 +647,7 @@ def inputs(node: Node) -> list[Node]:
     match node:
         case Source() | ViewSource():
             return []
-        case IntervalJoin() | TemporalJoin() | ChangelogJoin():
+        case IntervalJoin() | TemporalJoin() | ChangelogJoin() | StreamJoin():
             return [node.left, node.right]
         case Union() | Outputs():
             return list(node.inputs)
@@ -649,6 +666,8 @@ def mode(node: Node) -> str:
             return "upsert" if node.upserts else "retract"
         case ChangelogJoin():
             return "append" if node.append else "retract"
+        case StreamJoin():
+            return "append" if node.how == "inner" and {mode(node.left), mode(node.right)} == {"append"} else "retract"
         case Aggregate() | ChangeAggregate():
             return "append" if node.final else "upsert"
         case Rank():
@@ -661,8 +680,8 @@ def mode(node: Node) -> str:
             return mode(node.input)
 
 
-STATEFUL = (Aggregate | Normalize | ChangeAggregate | IntervalJoin | TemporalJoin | ChangelogJoin | Rank | Over
-            | Recognize)  # fmt: skip
+STATEFUL = (Aggregate | Normalize | ChangeAggregate | IntervalJoin | TemporalJoin | ChangelogJoin | StreamJoin | Rank
+            | Over | Recognize)  # fmt: skip
 
 
 def keeps_state(node: Node) -> bool:

@@ -38,6 +38,7 @@ from pgstream.planner.plan import (
     Rank,
     Recognize,
     Source,
+    StreamJoin,
     TemporalJoin,
     Union,
     Unnest,
@@ -146,7 +147,7 @@ class Compiler:
         return jdbc(reader.url) | own
 
     def operator(
-        self, node: Normalize | ChangeAggregate | Rank | Over | Recognize | ChangelogJoin | TemporalJoin
+        self, node: Normalize | ChangeAggregate | Rank | Over | Recognize | ChangelogJoin | StreamJoin | TemporalJoin
     ) -> Step:
         """A step of the kernel's."""
         match node:
@@ -162,6 +163,8 @@ class Compiler:
                 return self.operators.recognize(node, self.node(node.input))
             case ChangelogJoin():
                 return self.operators.changelog_join(node, self.node(node.left), self.node(node.right))
+            case StreamJoin():
+                return self.operators.stream_join(node, self.node(node.left), self.node(node.right))
             case TemporalJoin():
                 return self.operators.temporal_join(node, self.node(node.left), self.node(node.right))
 

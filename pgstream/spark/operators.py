@@ -1,8 +1,8 @@
 """The kernel's operators as steps of a DataFrame: what each is told, and which columns go in and come out.
 
 Owns: the configuration of ``Emptied``, ``Hold``, ``Normalize``, ``ChangeAggregate``, ``ChangelogJoin``,
-``IntervalJoin``, ``TemporalJoin``, ``Rank``, ``Over``, ``Recognize`` (``kernel``). Must not know: how their inputs are
-compiled. Start at ``Operators.operate``.
+``StreamJoin``, ``IntervalJoin``, ``TemporalJoin``, ``Rank``, ``Over``, ``Recognize`` (``kernel``). Must not know: how
+their inputs are compiled. Start at ``Operators.operate``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from pgstream.planner.plan import (
     Rank,
     Read,
     Recognize,
+    StreamJoin,
     TemporalJoin,
     Window,
     behind_ms,
+    mode,
 )
 from pgstream.spark.step import KEYS, Refused, Step, attempt, named, type_text, where
 from pgstream.spark.times import bounds, timed, windows
@@ -185,7 +187,7 @@ class Operators:
         return attempt(lambda: step.df.select(*_columns(step.visible), *map(named, more), *hidden), step.df, more)
 
     def sides(
-        self, node: TemporalJoin | ChangelogJoin | IntervalJoin, left: Step, right: Step
+        self, node: TemporalJoin | ChangelogJoin | StreamJoin | IntervalJoin, left: Step, right: Step
     ) -> tuple[list[str], DataFrame, DataFrame]:
         """The names of the key's columns, and both inputs with them."""
         keys = [(node.left_key, node.right_key), *node.more] if isinstance(node, IntervalJoin) else node.keys
@@ -198,12 +200,7 @@ class Operators:
         names, a, b = self.sides(node, left, right)
         told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "within_ms": node.within_ms,
                            "behind_ms": node.behind_ms})  # fmt: skip
-        meets = None
-        if (on := node.condition) is not None:
-            rows = DataFrame(self.kernel.IntervalJoin.shape(a._jdf, b._jdf, told), self.spark)
-            meets = attempt(lambda: rows.select(fn.expr(f"({on.sql}) AND true").alias("on")), rows, [on])._jdf
-            # As a join's own condition: one by chance is refused.
-            attempt(lambda: rows.join(self.spark.range(0).toDF("__other"), fn.expr(on.sql), "left"), None, [on])
+        meets = self.meets(node.condition, a, b, told)
         a, b = self.on_time(left, a), self.on_time(right, b)
         df = DataFrame(self.kernel.IntervalJoin.apply(a._jdf, b._jdf, meets, told), self.spark)
         columns = _columns([c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names])
@@ -211,15 +208,36 @@ class Operators:
             return Step(timed(df.select(*columns, "__time")), stateful=True)
         return self.hold(timed(df.select(*columns, fn.hash("__time").alias("__key"), "__time")), node.ahead_ms)
 
+    def meets(self, on: Expr | None, a: DataFrame, b: DataFrame, told: str) -> Any:
+        """A further condition of ON as the one column of a DataFrame; None without any."""
+        if on is None:
+            return None
+        rows = DataFrame(self.kernel.Pairing.shape(a._jdf, b._jdf, told), self.spark)
+        meets = attempt(lambda: rows.select(fn.expr(f"({on.sql}) AND true").alias("on")), rows, [on])
+        # As a join's own condition: one by chance is refused.
+        attempt(lambda: rows.join(self.spark.range(0).toDF("__other"), fn.expr(on.sql), "left"), None, [on])
+        return meets._jdf
+
+    def stream_join(self, node: StreamJoin, left: Step, right: Step) -> Step:
+        names, a, b = self.sides(node, left, right)
+        told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "ttl_ms": self.ttl_ms})
+        meets = self.meets(node.condition, a, b, told)
+        df = DataFrame(self.kernel.StreamJoin.apply(a._jdf, b._jdf, meets, told), self.spark)
+        return self.joined(df, a, b, names, append=mode(node) == "append")
+
+    def joined(self, df: DataFrame, a: DataFrame, b: DataFrame, names: list[str], *, append: bool) -> Step:
+        """The rows of a join that waits for no watermark; those of ``append`` only come."""
+        columns = _columns([c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names])
+        if append:
+            # These pairs have waited for no watermark: above they may be late.
+            return Step(timed(df.select(*columns, "__time")))
+        return Step(df.select(*columns, "__time", "__delete"), "retract", stateful=True)
+
     def changelog_join(self, node: ChangelogJoin, left: Step, right: Step) -> Step:
         names, a, b = self.sides(node, left, right)
         told = json.dumps({"mode": self.mode, "how": node.how, "keys": names, "ttl_ms": self.ttl_ms})
         df = DataFrame(self.kernel.ChangelogJoin.apply(a._jdf, b._jdf, told), self.spark)
-        columns = [c for c in (*a.columns, *b.columns) if c not in HIDDEN and c not in names]
-        if node.append:
-            # These pairs have waited for no watermark: above they may be late.
-            return Step(timed(df.select(*_columns(columns), "__time")))
-        return Step(df.select(*_columns(columns), "__time", "__delete"), "retract", stateful=True)
+        return self.joined(df, a, b, names, append=node.append)
 
     def temporal_join(self, node: TemporalJoin, left: Step, right: Step) -> Step:
         names, a, b = self.sides(node, left, right)
