@@ -18,6 +18,7 @@ from pgstream.catalog.postgres import WORKER, Connection, run
 from pgstream.catalog.privileges import Access
 from pgstream.catalog.records import RelationRecord, SchemaRecord
 from pgstream.catalog.upgrade import upgrade
+from pgstream.errors import PgStreamError
 from pgstream.names import quote_always as q
 from pgstream.names import quote_literal
 
@@ -69,9 +70,8 @@ async def heal_database(
     # Indexes after the tables that they are on.
     for key, record in sorted(records.items(), key=lambda r: r[1].kind == "index"):
         if key not in found:
-            done.append(f"{record.label} {record.full} made again")
-            async with conn.transaction():
-                await objects.create_relation(conn, record)
+            if await _made(conn, record):
+                done.append(f"{record.label} {record.full} made again")
         elif record.kind != "index" and found[key][1] != objects.comment(record):
             done.append(f"comment on {record.full} made again")
             await run(conn, objects.described(record))
@@ -82,6 +82,20 @@ async def heal_database(
     for words in done:
         log.warning("repaired", what=words)
     return done
+
+
+async def _made(conn: Connection, record: RelationRecord) -> bool:
+    """Whether it could be made. An index that cannot, as when what it names is gone, keeps nobody from starting."""
+    try:
+        async with conn.transaction():
+            await objects.create_relation(conn, record)
+    except PgStreamError as e:
+        if record.kind != "index":
+            raise
+        log.warning("index is missing and cannot be made; drop it, or restart when it can", index=str(record.full),
+                    why=str(e))  # fmt: skip
+        return False
+    return True
 
 
 async def _drop_left_over(

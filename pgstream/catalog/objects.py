@@ -29,6 +29,7 @@ from pgstream.errors import (
     DuplicateDatabase,
     DuplicateRelation,
     DuplicateSchema,
+    NotSupported,
     ObjectInUse,
     PgStreamError,
 )
@@ -298,6 +299,16 @@ def _table(record: RelationRecord) -> list[str]:
     return made
 
 
+# What an index depends on beside its table: PostgreSQL's own objects have lower numbers.
+_FOREIGN = """
+SELECT pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
+FROM pg_index i JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+WHERE i.indexrelid = %s::regclass AND d.refobjid >= 16384
+    AND NOT (d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid)
+    AND NOT EXISTS (
+        SELECT FROM pg_depend e WHERE e.classid = d.refclassid AND e.objid = d.refobjid AND e.deptype = 'e')"""
+
+
 def _index(record: RelationRecord) -> str:
     on = FullName.read(record.properties["on"])
     return f"CREATE INDEX {q(record.full.name)} ON {q(on.schema)}.{q(on.name)} {record.properties['definition']}"
@@ -341,6 +352,7 @@ async def create_relation(conn: Connection, record: RelationRecord, at: int | No
         if record.kind == "index":
             # Part of it is the client's text: the extended protocol takes a single statement.
             await conn.execute(_index(record).encode(), binary=True)
+            await _check_index(conn, record, at)
             return
         made = _table(record) if record.kind == "materialized_view" else _unreadable_view(record)
         await run(conn, *made, *shown(record))
@@ -350,6 +362,18 @@ async def create_relation(conn: Connection, record: RelationRecord, at: int | No
         ) from None
     except psycopg.Error as e:
         raise _at(relayed(e), at) from None
+
+
+async def _check_index(conn: Connection, record: RelationRecord, at: int | None) -> None:
+    """Refuse one that depends on something that a client can drop or change, such as a text search configuration:
+    PostgreSQL's own objects and extensions' are no client's.
+    """
+    asked = await conn.execute(_FOREIGN.encode(), [_qualified(record)])
+    if (found := await asked.fetchone()) is not None:
+        raise NotSupported(
+            what=f"{found[0]} in an index of a materialized view", at=at,
+            hint="Use the view's columns and PostgreSQL's own functions, types and operators.",
+        )  # fmt: skip
 
 
 def _at(error: PgStreamError, at: int | None) -> PgStreamError:

@@ -78,6 +78,16 @@ async def run(conn: Connection, *statements: str) -> None:
         await conn.execute(statement.encode())
 
 
+_UNSEEN = "SELECT set_config('track_activities', 'off', true), set_config('log_min_error_statement', 'panic', true)"
+"""A verifier is for nobody to see: not for who may look at others' statements, nor in the log of one that fails."""
+
+
+async def run_unseen(conn: Connection, *statements: str) -> None:
+    """As ``run``, in a transaction, with statements that hold a verifier."""
+    async with conn.transaction():
+        await run(conn, _UNSEEN, *statements)
+
+
 class Administrator:
     """Opens administrative connections, one a piece of work: DDL is rare, and idle connections cost memory."""
 
@@ -93,7 +103,7 @@ class Administrator:
                 self._url(database),
                 autocommit=True,
                 connect_timeout=10,
-                options=f"-c search_path=pg_catalog -c lock_timeout={LOCK_WAIT_S}s",
+                options=f"-c search_path=pg_catalog -c standard_conforming_strings=on -c lock_timeout={LOCK_WAIT_S}s",
             )
             try:
                 # Clients make functions and operators in schemas of the default search path: one that fits better than
@@ -170,10 +180,12 @@ async def drop_role(session: AsyncSession, name: str, at: int | None = None) -> 
 
 async def create_login(session: AsyncSession, name: str, password: str, until: dt.datetime | None = None) -> None:
     """Nothing is inherited by a user: it works in the role that it takes. ``until``: when nobody comes in any more."""
+    await execute(session, _UNSEEN)
     await execute(session, f"CREATE ROLE {quote_always(name)} LOGIN NOINHERIT {_secret(password)}{_until(until)}")
 
 
 async def alter_login(session: AsyncSession, name: str, password: str, until: dt.datetime | None = None) -> None:
+    await execute(session, _UNSEEN)
     await execute(session, f"ALTER ROLE {quote_always(name)} {_secret(password)}{_until(until)}")
 
 
@@ -266,13 +278,13 @@ async def ensure_worker(conn: Connection, password: str) -> None:
     """Make the worker's role if it is missing. It may log in, and owns nothing but the state of views."""
     if not await has_role(conn, WORKER):
         verifier = quote_literal(scram(conn, WORKER, password))
-        await run(conn, f"CREATE ROLE {WORKER} LOGIN NOINHERIT PASSWORD {verifier}")
+        await run_unseen(conn, f"CREATE ROLE {WORKER} LOGIN NOINHERIT PASSWORD {verifier}")
     # As in ``Administrator.connect``: what it runs is PostgreSQL's own.
     await run(conn, f"ALTER ROLE {WORKER} SET search_path = pg_catalog")
 
 
 async def set_worker_password(conn: Connection, password: str) -> None:
-    await run(conn, f"ALTER ROLE {WORKER} PASSWORD {quote_literal(scram(conn, WORKER, password))}")
+    await run_unseen(conn, f"ALTER ROLE {WORKER} PASSWORD {quote_literal(scram(conn, WORKER, password))}")
 
 
 async def ensure_first_user(conn: Connection, user: str, password: str) -> str | None:
@@ -290,6 +302,6 @@ async def ensure_first_user(conn: Connection, user: str, password: str) -> str |
         return None
     generated = None if password else secrets.token_urlsafe(16)
     # Nothing is inherited by a user: it works in the role that it takes.
-    await run(conn, f"CREATE ROLE {quote_always(user)} LOGIN NOINHERIT {_secret(password or generated or '')}")
+    await run_unseen(conn, f"CREATE ROLE {quote_always(user)} LOGIN NOINHERIT {_secret(password or generated or '')}")
     log.info("first user created", user=user, generated=generated is not None)
     return generated

@@ -12,7 +12,7 @@ import hmac
 
 from psycopg import errors as pg
 
-from pgstream.catalog.postgres import Administrator, Connection, has_role, run, scram
+from pgstream.catalog.postgres import Administrator, Connection, has_role, run, run_unseen, scram
 from pgstream.catalog.roles import pg_role, reader
 from pgstream.names import quote_always, quote_literal
 
@@ -49,4 +49,4 @@ async def _ensure(conn: Connection, role: str, password: str) -> None:
         except pg.DuplicateObject:
             pass  # another server was faster
     verifier = quote_literal(scram(conn, reader(role), password))
-    await run(conn, f"ALTER ROLE {name} PASSWORD {verifier}", f"GRANT {quote_always(pg_role(role))} TO {name}")
+    await run_unseen(conn, f"ALTER ROLE {name} PASSWORD {verifier}", f"GRANT {quote_always(pg_role(role))} TO {name}")

@@ -135,21 +135,23 @@ class Change:
 
 async def _unless_locked(schema: str, settle: Callable[[], Awaitable[bool]], wait: bool) -> bool:
     """Whether a schema is settled. One that a client's transaction locks is not: no error of whoever settles it.
-    ``wait``: nobody will ask again, so for that transaction's end, for a while.
+    ``wait``: nobody will ask again, so for that transaction's end, for a while. Others may settle theirs meanwhile.
     """
     deadline = asyncio.get_running_loop().time() + undecided.WAIT_S
     while True:
         try:
-            return await settle()
+            settled, locked = await settle(), False
         except RelayedError as e:
             if e.sqlstate != postgres.LOCKED:
                 raise
-            if not wait:
-                return False
-            if asyncio.get_running_loop().time() > deadline:
+            settled, locked = False, True
+        if settled or not wait:
+            return settled
+        if asyncio.get_running_loop().time() > deadline:
+            if locked:
                 log.warning("schema kept that a transaction holds", schema=schema)
-                return False
-        await asyncio.sleep(0.2)
+            return False
+        await asyncio.sleep(0.2 if locked else 0.02)
 
 
 def _translated(e: sqlalchemy.exc.DBAPIError) -> BaseException:
@@ -405,14 +407,14 @@ class Catalog:
         async def settle() -> bool:
             async with self._settling:
                 gone = (database, name) not in self.snapshot.schemas
-                return gone or await self._settle_schema(database, name, wait)
+                return gone or await self._settle_schema(database, name)
 
         return await _unless_locked(name, settle, wait)
 
-    async def _settle_schema(self, database: str, name: str, wait: bool) -> bool:
+    async def _settle_schema(self, database: str, name: str) -> bool:
         async with self._administrator.connect(database) as conn:
             transaction = (await undecided.marks(conn)).get(name)
-            ended = None if transaction is None else await undecided.end(conn, transaction, wait)
+            ended = None if transaction is None else await undecided.end(conn, transaction)
         if ended == undecided.IN_PROGRESS:
             return False
         if ended == undecided.ABORTED and await self._dropped(
@@ -433,7 +435,7 @@ class Catalog:
         async def settle() -> bool:
             async with self._settling:
                 async with self._administrator.connect(database) as conn:
-                    ended = await undecided.end(conn, transaction, wait)
+                    ended = await undecided.end(conn, transaction)
                 if ended == undecided.COMMITTED and (database, name) in self.snapshot.schemas:
                     await self._dropped(database, name, "dropped schema kept")
                 return ended != undecided.IN_PROGRESS

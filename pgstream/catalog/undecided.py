@@ -6,7 +6,6 @@ Must not know: rows of the catalogue, sessions. Start reading at ``mark``.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 from psycopg import errors as pg
@@ -23,12 +22,23 @@ WAIT_S = 10
 HURRY = "SET LOCAL lock_timeout = '100ms'"
 """Before a lock on a schema: its holder may be a client's transaction that waits for a change itself, and changes take
 turns."""
-READ_ONLY = "SELECT current_setting('transaction_read_only') FROM pg_logical_emit_message(true, 'pgstream', '')"
+# Asked in a client's session, whose search path may have functions, types and operators of its own before ours: each
+# name says where it is.
+READ_ONLY = """
+SELECT pg_catalog.current_setting('transaction_read_only')
+FROM pg_catalog.pg_logical_emit_message(true, 'pgstream', '')"""
 """Whether a client's transaction is read-only. The message, which nobody reads, gives its innermost savepoint an id."""
 TRANSACTION = """
-SELECT max(((top >> 32) + (low < (top & 4294967295))::int << 32) + low)::text
-FROM (SELECT pg_current_xact_id()::text::bigint AS top, transactionid::text::bigint AS low FROM pg_locks
-    WHERE locktype = 'transactionid' AND pid = pg_backend_pid() AND mode = 'ExclusiveLock') held"""
+SELECT pg_catalog.max(epoch OPERATOR(pg_catalog.*) 4294967296 OPERATOR(pg_catalog.+) low)::pg_catalog.text
+FROM (
+    SELECT low, (top OPERATOR(pg_catalog.>>) 32) OPERATOR(pg_catalog.+)
+        CASE WHEN low OPERATOR(pg_catalog.<) (top OPERATOR(pg_catalog.&) 4294967295) THEN 1 ELSE 0 END AS epoch
+    FROM (
+        SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text::pg_catalog.int8 AS top,
+            transactionid::pg_catalog.text::pg_catalog.int8 AS low
+        FROM pg_catalog.pg_locks
+        WHERE locktype OPERATOR(pg_catalog.=) 'transactionid' AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
+            AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock') AS held) AS whole"""
 """That id. Those of savepoints around it are smaller; a greater one was released, and so shares its end."""
 
 
@@ -47,12 +57,12 @@ async def marks(conn: Connection) -> dict[str, str]:
     return {name: words.removeprefix(_PREFIX) for name, words in found if words and words.startswith(_PREFIX)}
 
 
-async def end(conn: Connection, transaction: str, wait: bool) -> str | None:
-    """How a transaction ended. ``wait``: its client is gone, so it will end soon."""
-    deadline = asyncio.get_running_loop().time() + WAIT_S
-    while True:
-        asked = await conn.execute("SELECT pg_xact_status(%s::text::xid8)", [transaction])
-        found: str | None = (await asked.fetchone() or (None,))[0]
-        if found != IN_PROGRESS or not wait or asyncio.get_running_loop().time() > deadline:
-            return found
-        await asyncio.sleep(0.02)
+async def end(conn: Connection, transaction: str) -> str | None:
+    """How a transaction ended; None of what is none that PostgreSQL has had, as in a mark of another's or of a dump."""
+    try:
+        async with conn.transaction():
+            asked = await conn.execute("SELECT pg_xact_status(%s::text::xid8)", [transaction])
+            found: str | None = (await asked.fetchone() or (None,))[0]
+    except pg.DataError:
+        return None
+    return found

@@ -35,6 +35,22 @@ class Launch:
 SIZES = {"SMALL": 1, "MEDIUM": 2, "LARGE": 4}
 """How many times the setting spark_memory_mb a pool of each size has."""
 
+SPARK_SETTINGS = (
+    "sql.shuffle.partitions", "sql.adaptive.", "sql.autobroadcastjointhreshold", "sql.broadcasttimeout", "sql.codegen.",
+    "sql.files.maxpartitionbytes", "sql.streaming.statestore.rocksdb.", "sql.streaming.statestore.mindeltasforsnapshot",
+    "sql.streaming.statestore.maintenanceinterval", "sql.streaming.minbatchestoretain",
+    "sql.streaming.numrecentprogressupdates", "default.parallelism", "memory.", "storage.memorymapthreshold",
+    "cleaner.", "broadcast.blocksize", "broadcast.checksum", "broadcast.compress", "shuffle.compress",
+    "shuffle.spill.compress", "shuffle.file.buffer", "shuffle.io.", "io.compression.lz4.", "io.compression.zstd.",
+    "reducer.", "locality.",
+    "network.timeout", "rpc.asktimeout", "rpc.message.maxsize", "task.cpus", "task.reaper.", "cores.max",
+    "executor.cores", "executor.heartbeatinterval", "executor.instances", "executor.memory", "driver.maxresultsize",
+    "dynamicallocation.", "excludeonfailure.",
+)  # fmt: skip
+"""Settings of Spark that a statement may set begin so, without "spark." and in lower case: how much and how often. No
+other, for among Spark's thousand are some that run a program, load a class, or read or write a file of the server's.
+"""
+
 
 def master(value: str) -> str:
     """A Spark master. ValueError for one that lets tasks fail and come again in the same process: what a failed one
@@ -54,8 +70,17 @@ def sized(config: Config, options: Mapping[str, str]) -> dict[str, object]:
     return {
         "master": options.get("compute_pool.master") or (f"local[{cores}]" if cores else _own_master(config)),
         "memory_mb": int(options.get("compute_pool.memory_mb", memory)),
-        "spark": {k: v for k, v in options.items() if k.startswith("spark.")} | silence,
+        "spark": _spark(options) | silence,
     }
+
+
+def _spark(options: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings of a pool; those that an earlier pgstream took and this one would not are left out."""
+    given = {k: v for k, v in options.items() if k.startswith("spark.")}
+    taken = {k: v for k, v in given.items() if k.removeprefix("spark.").lower().startswith(SPARK_SETTINGS)}
+    if left := sorted(given.keys() - taken.keys()):
+        log.warning("settings that no statement may set are left out of a pool's", settings=left)
+    return taken
 
 
 def _own_master(config: Config) -> str:

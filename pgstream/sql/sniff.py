@@ -9,7 +9,7 @@ Must not know: sqlglot (importing it here would put it on the relay path), state
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_$]*"
 _FAST = re.compile(rf"\s*({_WORD}(?:\s+{_WORD}(?:\s+{_WORD}(?:\s+{_WORD}(?![.\w$]))?)?)?)?\s*")
@@ -32,10 +32,18 @@ _ITEM = re.compile(
 
 # One that never ends goes to the end of the text, so that each character is looked at once: a long text of beginnings
 # would otherwise keep every session waiting.
-LITERAL = re.compile(
-    r"'(?:[^']|'')*(?:'|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)", re.S
+_LITERAL = re.compile(
+    r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)",
+    re.S,
 )
-"""Strings and comments, for patterns that look for words outside them."""
+
+
+def blanked(text: str, by: Callable[[str], str] | str) -> str:
+    """A text with something else for each string and comment, for patterns that look for words outside them. Quoted
+    names stay.
+    """
+    made = by if callable(by) else lambda _: by
+    return _LITERAL.sub(lambda m: m[0] if m[0][0] == '"' else made(m[0]), text)
 
 
 def _skip_comment(text: str, at: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import ObjectRecord
-from pgstream.engine.launch import master
+from pgstream.engine.launch import SPARK_SETTINGS, master
 from pgstream.errors import DependentsExist, NotSupported
 from pgstream.names import Name
 from pgstream.sql.cursor import Cursor
@@ -24,27 +24,6 @@ from pgstream.statements.shapes import Create, Describe, Drop, List, OfKind, Upd
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 DEFAULT = "default"
-# Beginnings of names, without "spark." and in lower case.
-_NEVER = (
-    # code, and the environment that it runs in
-    "jars", "files", "archives", "submit.", "plugins", "driver.extra", "executor.extra", "driver.defaultjavaoptions",
-    "executor.defaultjavaoptions", "driver.userclasspathfirst", "executor.userclasspathfirst", "executorenv.",
-    "pyspark.", "python.", "r.", "extralisteners", "serializer", "closure.", "kryo.", "metrics.",
-    "sql.extensions", "sql.catalog", "sql.hive", "sql.artifact", "sql.queryexecutionlisteners",
-    "sql.streaming.streamingquerylisteners", "sql.streaming.checkpointfilemanagerclass",
-    "sql.streaming.statestore.providerclass",
-    # the server's folders
-    "local.dir", "sql.warehouse.dir", "eventlog.", "history.", "hadoop.fs.file", "diagnostics",
-    # ways in and out, and what may be seen through them
-    "ui.", "acls", "admin.", "modify.", "authenticate", "ssl.", "redaction", "driver.host", "driver.bindaddress",
-    "driver.port", "blockmanager.port", "api.mode", "connect.", "remote", "sql.variable.", "sql.redaction",
-    # where a cluster runs what it is given, and as whom
-    "kubernetes.", "yarn.", "kerberos.", "security.",
-    # what the pool's own parameters say
-    "master", "app.", "driver.memory", "pgstream.",
-)  # fmt: skip
-# A pool's parameters are shown to whoever may see it.
-_SECRET = ("secret", "password", "token", "credential", "access.key", "account.key", "private.key")
 OPTIONS = OptionTable(
     "a compute pool",
     (
@@ -58,8 +37,8 @@ OPTIONS = OptionTable(
                shape=master),
         Option("compute_pool.silent_partition_ms", Kind.INTEGER,
                "For how long the partitions of a source wait for one without records; 2000 when absent.", minimum=0),
-        Option("spark.", Kind.TEXT, "A setting of Spark, for this pool; not one that loads code or reads files.",
-               prefix=True, example="spark.sql.shuffle.partitions", never=_NEVER, nowhere=_SECRET),
+        Option("spark.", Kind.TEXT, "A setting of Spark, for this pool: of those that say how much and how often.",
+               prefix=True, example="spark.sql.shuffle.partitions", begins=SPARK_SETTINGS),
     ),
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from pgstream.errors import NotSupported, NotYet, PgStreamError
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
-from pgstream.sql.sniff import LITERAL, head
+from pgstream.sql.sniff import blanked, head
 from pgstream.statements import backends, cursors, system_tables, unseen
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
@@ -167,7 +167,7 @@ def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 def _copy(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if not snapshot.mentions(text):
         return None
-    named = _COPIED.match(LITERAL.sub(" ", text))
+    named = _COPIED.match(blanked(text, " "))
     if named is None:
         return CopyStream if _from_stream(text, snapshot, session) else None
     found = _relation(named[1], snapshot, session)
@@ -201,7 +201,7 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
         return CreatePolicy if _on_ours(text, snapshot, session) else None
     if kinds[:2] == ("MATERIALIZED", "VIEW"):
         ours = _OURS_WITH.search(text) or _from_stream(text, snapshot, session) or _on_view(text, snapshot, session)
-        return CreateMaterializedViewAs if ours or _STREAMS_ONLY.search(LITERAL.sub("''", text)) else None
+        return CreateMaterializedViewAs if ours or _STREAMS_ONLY.search(blanked(text, "''")) else None
     if "VIEW" in kinds:
         return CreateViewOverStream if _from_stream(text, snapshot, session) else None
     return None
@@ -209,26 +209,26 @@ def _create(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 
 def _on_ours(text: str, snapshot: Snapshot, session: Session) -> bool:
     """Whether ON is followed by a relation of the catalogue."""
-    on = _ON.search(LITERAL.sub("''", text))
+    on = _ON.search(blanked(text, "''"))
     return on is not None and _relation(on[1], snapshot, session) is not None
 
 
 def _drop(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if words[1:2] == ("FUNCTION",):
-        named = _DROPPED_FUNCTION.match(LITERAL.sub(" ", text))
+        named = _DROPPED_FUNCTION.match(blanked(text, " "))
         return DropFunction if named is not None and is_named(_parts(named[1])[-1], snapshot) else None
     if words[1:2] == ("POLICY",):
         return DropPolicy if _on_ours(text, snapshot, session) else None
     if words[1:2] not in (("TABLE",), ("VIEW",), ("MATERIALIZED",), ("INDEX",)):
         return None
-    dropped = _DROPPED.match(LITERAL.sub(" ", text))
+    dropped = _DROPPED.match(blanked(text, " "))
     if dropped is None or not any(_relation(n, snapshot, session) for n in re.findall(_NAME, dropped[1])):
         return None
     return {"TABLE": DropTable, "VIEW": DropView, "INDEX": DropIndex}.get(words[1], DropMaterializedView)
 
 
 def _reindex(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    named = _REINDEXED.match(LITERAL.sub(" ", text))
+    named = _REINDEXED.match(blanked(text, " "))
     if named is None:
         return None
     if named[1].upper() == "SCHEMA":
@@ -237,7 +237,7 @@ def _reindex(text: str, words: Words, snapshot: Snapshot, session: Session) -> t
 
 
 def _truncate(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    return TruncateRelation if _TRUNCATED.match(LITERAL.sub(" ", text)) else None
+    return TruncateRelation if _TRUNCATED.match(blanked(text, " ")) else None
 
 
 def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -246,7 +246,7 @@ def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
         return GrantRole if grants else RevokeRole
     if words[1:2] == ("OWNERSHIP",):
         return GrantOwnership if grants else None
-    plain = LITERAL.sub("''", text)
+    plain = blanked(text, "''")
     ours = _ROLE.search(plain) or any(_relation(n, snapshot, session) for n in _granted(plain))
     ours = ours or _granted_place(plain, snapshot, session)
     return (GrantPrivileges if grants else RevokePrivileges) if ours else None
@@ -276,7 +276,7 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     """PostgreSQL's ALTER … OWNER TO is ours for what is in the catalogue, and SET description; its own tables are its
     own.
     """
-    plain = LITERAL.sub("''", text)
+    plain = blanked(text, "''")
     if words[1:2] in (("USER",), ("ROLE",)):
         return AlterUser if _PASSWORD.match(plain) else AlterOwner if _OWNER.search(plain) else None
     if words[1:2] == ("QUERY",):
@@ -299,14 +299,14 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
 def _change(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if not snapshot.mentions(text):
         return None
-    named = _CHANGED.match(LITERAL.sub(" ", text))
+    named = _CHANGED.match(blanked(text, " "))
     found = _relation(named[1], snapshot, session) if named is not None else None
     return ChangeStream if found is not None and found.kind in _STREAMING else None
 
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     kind = "ENTITY" if words[1:2] == ("TOPIC",) else words[1] if words[1:2] else ""
-    if kind in UPDATES and _UPDATED.match(LITERAL.sub("''", text)):
+    if kind in UPDATES and _UPDATED.match(blanked(text, "''")):
         return UPDATES[kind]
     return _change(text, words, snapshot, session)
 
@@ -388,9 +388,9 @@ def _by_its_words(text: str, words: Words) -> bool:
         case "DROP":
             return words[1:2] == ("FUNCTION",)
         case "GRANT" | "REVOKE":
-            return words[1:2] in (("ROLE",), ("OWNERSHIP",)) or _ROLE.search(LITERAL.sub("''", text)) is not None
+            return words[1:2] in (("ROLE",), ("OWNERSHIP",)) or _ROLE.search(blanked(text, "''")) is not None
         case "UPDATE":
-            return _UPDATED.match(LITERAL.sub("''", text)) is not None
+            return _UPDATED.match(blanked(text, "''")) is not None
     return words[0] in ("CLOSE", "FETCH", "MOVE", "TRUNCATE")
 
 
@@ -412,7 +412,7 @@ def _from_stream(text: str, snapshot: Snapshot, session: Session) -> bool:
     """Whether a stream stands where PostgreSQL's grammar or ours has a relation; strings and comments left out."""
     if not snapshot.mentions(text):
         return False
-    kinds = _read_kinds(LITERAL.sub("''", text), snapshot, session)
+    kinds = _read_kinds(blanked(text, "''"), snapshot, session)
     return any(kind in _STREAMING for kind in kinds)
 
 
@@ -467,7 +467,7 @@ def _on_view(text: str, snapshot: Snapshot, session: Session) -> bool:
     """Whether a query reads a materialized view of ours, whose changes then stream on. WITH [NO] DATA at its end, which
     is PostgreSQL's alone, makes one of PostgreSQL's of what is there now.
     """
-    code = LITERAL.sub("''", text)
+    code = blanked(text, "''")
     return _WITH_DATA.search(code) is None and "materialized_view" in _read_kinds(code, snapshot, session)
 
 
@@ -483,4 +483,4 @@ def _parts(text: str) -> tuple[str, ...]:
 
 def code(text: str) -> str:
     """A text without what stands in strings and comments."""
-    return LITERAL.sub("''", text)
+    return blanked(text, "''")

@@ -15,7 +15,7 @@ from pgstream.catalog.system_tables import TABLES
 from pgstream.errors import NotReady, NotYet, UndefinedRelation
 from pgstream.sql import system_names
 from pgstream.sql.cursor import Cursor
-from pgstream.sql.sniff import LITERAL
+from pgstream.sql.sniff import blanked
 from pgstream.statements.base import Context, Result, Statement
 
 _NAMED = re.compile(r'"?\bdeltastream"?\s*\.\s*"?sys"?\s*\.\s*(?P<table>"(?:[^"]|"")*"|`[^`]*`|\w+)', re.I)
@@ -27,19 +27,19 @@ def renamed(text: bytes) -> bytes:
     return system_names.renamed(text, TABLES)
 
 
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found[0])
+def _blank(literal: str) -> str:
+    return " " * len(literal)
 
 
 def find(text: str) -> type[Statement] | None:
     """What a SELECT that names system tables is, when it is not one that PostgreSQL can answer."""
-    code = LITERAL.sub(_blank, text)
+    code = blanked(text, _blank)
     return UnknownSystemTable if _NAMED.search(code) else None
 
 
 def reads(text: str) -> bool:
     """Whether a text that was renamed names one."""
-    return _RENAMED.search(LITERAL.sub(_blank, text)) is not None
+    return _RENAMED.search(blanked(text, _blank)) is not None
 
 
 class UnknownSystemTable(Statement):
@@ -52,7 +52,7 @@ class UnknownSystemTable(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        found = _NAMED.search(LITERAL.sub(_blank, c.text))
+        found = _NAMED.search(blanked(c.text, _blank))
         assert found is not None
         name = found["table"]
         name = name[1:-1] if name[0] in '"`' else name.lower()

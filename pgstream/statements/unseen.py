@@ -16,7 +16,7 @@ from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import RelayedError
 from pgstream.names import QName, quote, quote_literal
 from pgstream.sql.cursor import Cursor
-from pgstream.sql.sniff import LITERAL
+from pgstream.sql.sniff import blanked
 from pgstream.statements.base import Context, Result, Session, Statement
 
 _PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
@@ -127,7 +127,7 @@ def answer(
     text: str, words: tuple[str, ...], found: type[Statement] | None, snapshot: Snapshot, session: Session
 ) -> type[Statement] | None:
     """What a text is that would be ``found`` for who sees what it names: ``found``, ``Unseen``, or PostgreSQL's."""
-    code = LITERAL.sub(lambda m: " " * len(m[0]), text)
+    code = blanked(text, lambda literal: " " * len(literal))
     made = _MADE.match(code)
     new = made.start(1) if made is not None else -1
     places = (m for m in _NAMED.finditer(code) if (found is not None or m["word"]) and m.end() != new)

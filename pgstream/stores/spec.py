@@ -38,9 +38,9 @@ class Option:
     ``shape`` reads a TEXT and gives its one spelling; its ValueError is a sentence, which does not repeat the value.
     ``later``: the option is known and refused with this sentence; ``choices_later``: so are these of its values.
     ``names``: the value is the name of an object of this kind (``catalog.kinds``).
-    A family may take some names ``only``, or all but those that begin as one of ``never`` and those in which one of
-    ``nowhere`` stands: what loads code, reads the server's files, leads elsewhere or would show a secret is for the
-    server's own settings, not for who may write a statement.
+    A family may take some names ``only``, or those that begin as one of ``begins``: what loads code, runs programs,
+    reads the server's files, leads elsewhere or would show a secret is for the server's own settings, not for who may
+    write a statement. ``begins`` is in lower case.
     ``fixed``: what an entity option says, which UPDATE ENTITY cannot change ("how many replicas an entity has").
     """
 
@@ -60,8 +60,7 @@ class Option:
     choices_later: tuple[str, ...] = ()
     names: str | None = None
     only: frozenset[str] = frozenset()
-    never: tuple[str, ...] = ()
-    nowhere: tuple[str, ...] = ()
+    begins: tuple[str, ...] = ()
     fixed: str | None = None
 
     def takes(self, name: str) -> bool:
@@ -69,7 +68,7 @@ class Option:
         rest = name[len(self.name) :].lower()
         if self.only:
             return rest in self.only
-        return not rest.startswith(self.never) and not any(word in rest for word in self.nowhere)
+        return not self.begins or rest.startswith(self.begins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,10 @@ class OptionTable:
 def _taken(option: Option) -> str:
     if option.only:
         return f"{option.name}… takes {', '.join(sorted(option.only))}."
-    return "It loads code, reads files, holds a secret or opens a way in or out, so it belongs to who runs the server."
+    return (
+        f"A statement sets how much and how often, such as '{option.example}'; what loads code, runs programs, opens"
+        " files or ways in and out belongs to who runs the server."
+    )
 
 
 def _full_name(option: Option, g: Given) -> str:

@@ -18,6 +18,7 @@ from pgstream.catalog import crypto, migrations, models, undecided
 from pgstream.catalog.databases import CONTROL, STATE
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
 from pgstream.catalog.store import Catalog
+from pgstream.embedded.postgres import Postgres
 from pgstream.engine import progress
 from pgstream.errors import (
     ConfigurationError,
@@ -27,6 +28,7 @@ from pgstream.errors import (
     DuplicateObject,
     DuplicateRelation,
     DuplicateSchema,
+    NotSupported,
     ObjectInUse,
     RelayedError,
     ReservedName,
@@ -450,6 +452,59 @@ async def test_indexes_and_comments_heal(catalog: Catalog, reopen, ask) -> None:
     assert indexes == [["counts_userid_idx"], ["kept"], ["lost"]]
     assert ask("SELECT obj_description('counts'::regclass)") == [["words"]]
     await again.close()
+
+
+async def test_an_index_that_cannot_be_made_again_keeps_nobody_from_starting(catalog: Catalog, reopen, ask) -> None:
+    """One that an earlier pgstream took, over a text search configuration that its owner has dropped; and one whose
+    name a client's table has by now.
+    """
+    made = view()
+    await catalog.create_query(query("counts"), made)
+
+    def index(name: str, definition: str) -> RelationRecord:
+        properties = {"on": str(made.full), "definition": definition}
+        full = FullName("main", "public", name)
+        return replace(made, id="", full=full, kind="index", columns=(), properties=properties, mode="", query=None)
+
+    ask("CREATE TEXT SEARCH CONFIGURATION public.cfg (COPY = pg_catalog.simple)", user=None)
+    over = index("over", "USING gin (to_tsvector('public.cfg', userid))")
+    with pytest.raises(NotSupported, match="text search configuration") as refused:
+        await catalog.create_relation(over)
+    assert refused.value.hint and ask("SELECT FROM pg_class WHERE relname = 'over'") == []
+    await catalog.create_relation(index("over", "(userid)"))
+    await catalog.create_relation(index("taken", "USING hash (n)"))
+    ask("UPDATE relations SET properties = replace(properties::text, '(userid)', $$USING gin (to_tsvector('public.cfg',"
+        " userid))$$)::json WHERE name = 'over'", user=None, database="pgstream_control")  # fmt: skip
+    ask("DROP INDEX over, taken; CREATE TABLE taken (i int); DROP TEXT SEARCH CONFIGURATION public.cfg", user=None)
+    again = await reopen()
+    assert ask("SELECT indexname FROM pg_indexes WHERE tablename = 'counts'") == [["counts_userid_idx"]]
+    await again.drop_relation(FullName("main", "public", "over"))
+    await again.close()
+
+
+async def test_a_transaction_that_never_was(catalog: Catalog, reopen, ask) -> None:
+    """As a mark may say that comes with a dump of another server's: the schema stays, and so does nobody waiting."""
+    for name, transaction in (("s1", "99999999999999"), ("s2", "none")):
+        await catalog.create_schema("main", name, "sysadmin", transaction=transaction)
+    assert await catalog.settle_schema("main", "s1")
+    again = await reopen()
+    assert {("main", "s1"), ("main", "s2")} <= again.snapshot.schemas.keys()
+    marked = "SELECT nspname FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'pgstream: made%'"
+    assert ask(marked) == []
+    await again.close()
+
+
+async def test_nobody_waits_for_the_end_of_anothers_transaction(catalog: Catalog, postgres: Postgres) -> None:
+    with psycopg.connect(postgres.url("main")) as holder:
+        number = str((holder.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",))[0])
+        await catalog.create_schema("main", "held", "sysadmin", transaction=number)
+        await catalog.create_schema("main", "free", "sysadmin", transaction="3")
+        waiting = asyncio.create_task(catalog.settle_schema("main", "held", wait=True))
+        await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(catalog.settle_schema("main", "free"), 5)
+        assert not waiting.done()
+        holder.rollback()
+    assert await waiting and ("main", "held") not in catalog.snapshot.schemas
 
 
 async def test_crash_in_drop_database_heals(catalog: Catalog, reopen, ask) -> None:

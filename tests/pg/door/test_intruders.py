@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import psycopg
@@ -363,6 +364,57 @@ CREATE AGGREGATE public.json_agg(text) (SFUNC = told, STYPE = text, FINALFUNC = 
 CREATE FUNCTION public.json_build_array(json, json) RETURNS json LANGUAGE sql AS $$ SELECT public.told('', '')::json $$;
 CREATE FUNCTION public.json_build_array(name, name) RETURNS json LANGUAGE sql AS $$ SELECT public.told('', '')::json $$
 """
+
+
+@pytest.mark.parametrize(("shadow", "gone"), [
+    ("CREATE FUNCTION public.max(bigint) RETURNS text LANGUAGE sql AS $$SELECT '99999999999999'::text$$",
+     "DROP FUNCTION public.max(bigint)"),
+    ("CREATE DOMAIN public.text AS pg_catalog.varchar(1)", "DROP DOMAIN public.text"),
+    ("CREATE TEMPORARY TABLE pg_locks AS SELECT 'transactionid' AS locktype, pg_backend_pid() AS pid,"
+     " 'ExclusiveLock' AS mode, '3'::xid AS transactionid", "DROP TABLE pg_temp.pg_locks"),
+])  # fmt: skip
+def test_a_forged_transaction_is_not_asked_for(house, shadow, gone):
+    """What a client has before PostgreSQL's own in its search path says nothing of its transaction."""
+    with house.connect("admin") as admin:
+        admin.execute(shadow)
+        admin.execute("SET search_path = public, pg_catalog")
+        try:
+            with admin.transaction():
+                admin.execute("CREATE SCHEMA forged")
+                admin.execute("SET LOCAL search_path = pg_catalog")
+                ((number,),) = admin.execute("SELECT pg_current_xact_id()::text").fetchall()
+                marked = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = 'forged'"
+                assert admin.execute(marked).fetchall() == [(f"pgstream: made in transaction {number}",)]
+            admin.execute("RESET search_path")
+            admin.execute("DROP SCHEMA forged")
+        finally:
+            admin.execute("SET search_path = pg_catalog")
+            admin.execute(gone)
+
+
+def test_verifiers_are_not_seen_in_the_activity_of_the_server(house):
+    """Not even by a role that sees everybody's statements."""
+    seen, over = set(), threading.Event()
+
+    def look():
+        with house.connect("admin") as admin:
+            admin.execute("SET ROLE sysadmin")
+            while not over.is_set():
+                seen.update(q for (q,) in admin.execute("SELECT query FROM pg_stat_activity WHERE query ~ 'ROLE'"))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        with house.connect("admin") as admin:
+            admin.execute("USE ROLE useradmin")
+            for number in range(20):
+                admin.execute(f"ALTER USER mallory PASSWORD 'of the day {number}'")
+    finally:
+        over.set()
+        looking.join()
+        with house.connect("admin") as admin:
+            admin.execute(f"USE ROLE useradmin; ALTER USER mallory PASSWORD '{house.PASSWORD}'")
+    assert not [q for q in seen if "SCRAM-SHA-256$" in q]
 
 
 def test_what_the_server_asks_in_a_session_calls_no_functions_of_others(house):

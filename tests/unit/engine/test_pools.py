@@ -101,6 +101,8 @@ def test_sizes_and_settings_of_a_pool() -> None:
     assert launch.sized(config, options) == {
         "master": "local[3]", "memory_mb": 4000, "spark": {"spark.sql.shuffle.partitions": "7"},
     }  # fmt: skip
+    stored = options | {"spark.driver.resource.gpu.discoveryScript": "/bin/sh", "spark.jars": "x"}
+    assert launch.sized(config, stored) == launch.sized(config, options), "taken by an earlier pgstream"
     own = {"compute_pool.master": "spark://h:7077", "compute_pool.memory_mb": "512"}
     own |= {"compute_pool.silent_partition_ms": "0"}
     assert launch.sized(config, own) == {
