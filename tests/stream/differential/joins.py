@@ -6,7 +6,7 @@ Start reading at ``Joins.interval``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from tests.stream.differential.aggregates import aggregate
 from tests.stream.differential.data import COLUMNS
@@ -71,6 +71,36 @@ class Joins(Windows):
             a.columns + b.columns + merged,
             time=f"greatest({a.time}, {b.time})",
         )
+
+    def regular(self) -> Rows:
+        """Two or three streams, however far apart. A third one meets the others by more than one of a few values."""
+        self.expires = True
+        a = self.comparable()
+        for least in self.r.choice([(1,), (1,), (1, 2)]):
+            b = self.comparable({c.type for c in a.columns})
+            pairs = list(dict.fromkeys(self.pair(a, b) for _ in range(self.r.choice([least, least, 2]))))
+            how = self.r.choice(["", "INNER ", "LEFT ", "FULL ", "RIGHT "])
+            on, merged = (
+                self.condition(pairs, how) if " JOIN " not in a.ours else (_all(self.on(*p) for p in pairs), ())
+            )
+            on_pg = " AND ".join(f"{x.pg} = {y.pg}" for x, y in pairs)
+            if not merged and self.chance(0.4):
+                more = Expressions(self.r, a.columns + b.columns, 1).condition()
+                on, on_pg = f"{on} AND ({more.ours})", f"{on_pg} AND ({more.pg})"
+            comes = how in ("", "INNER ") and a.kind == b.kind == "stream"
+            a = Rows(
+                f"{a.ours} {how}JOIN {b.ours} {on}", f"{a.pg} {how}JOIN {b.pg} ON {on_pg}",
+                a.columns + b.columns + merged, "stream" if comes else "changelog",
+                time=f"greatest({a.time}, {b.time})" if comes else "",
+            )  # fmt: skip
+        return a
+
+    def comparable(self, types: Collection[str] = ("str", "int")) -> Rows:
+        """A stream with a column that may be compared with some of these types."""
+        made = self.bare("all")
+        if {c.type for c in made.columns} & {"str", "int"} & set(types):
+            return made
+        return self.table(self.r.choice("ssq"), "all")
 
     def temporal(self, depth: int = 0) -> Rows:
         """A stream, or two joined ones, with one or two changelogs as they were at its time."""
@@ -171,6 +201,10 @@ class Joins(Windows):
             query = self.group(self.stream("all") if self.chance(0.5) else self.changelog(), whole=False)
             return self.sub(query)
         return self.changelog()
+
+
+def _all(conditions: Iterable[str]) -> str:
+    return f"ON {' AND '.join(conditions)}"
 
 
 def _read(rows: Rows) -> set[str]:

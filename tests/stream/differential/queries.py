@@ -26,7 +26,7 @@ class Queries(Ranks):
         text = (f"WITH {ctes} " if ctes else "") + query.ours
         types = tuple(t for _, t in query.output)
         restarts, generated = self.chance(0.2), self.chance(0.25)
-        return Case(shape, want, text, query.pg, query.input, restarts, generated, types)
+        return Case(shape, want, text, query.pg, query.input, restarts, generated, types, self.expires)
 
     def ended(self, rows: Rows, *wants: str) -> Made:
         """Rows as a result, or a GROUP BY of them."""
@@ -92,6 +92,16 @@ class Queries(Ranks):
 
     def of_interval(self) -> Made:
         return self.ended(self.interval(), "view", "stream")
+
+    def of_regular(self) -> Made:
+        rows = self.regular()
+        match self.r.randint(0, 5):
+            case 0:
+                return "view", self.distinct(rows)
+            case 1:
+                return "view", self.ranked(rows)
+            case _:
+                return self.ended(rows, "view", *(["stream"] if rows.kind == "stream" else []))
 
     def of_temporal(self) -> Made:
         return self.ended(self.temporal(), "view", "stream")
@@ -168,6 +178,7 @@ SHAPES: dict[str, tuple[int, Callable[[Queries], Made]]] = {
     "window": (12, Queries.of_window),
     "distinct": (6, Queries.of_distinct),
     "interval join": (9, Queries.of_interval),
+    "regular join": (9, Queries.of_regular),
     "temporal join": (9, Queries.of_temporal),
     "changelog join": (9, Queries.of_changelogs),
     "lookup": (4, Queries.of_lookup),

@@ -45,6 +45,7 @@ from tests.stream.differential.tree import Case
 
 Row = tuple[Any, ...]
 CASES_A_DATASET = 10
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,11 @@ class Laboratory:
             session.conf.set(name, value)
         sources = FileSources(session, folder)
         compiler = Compiler(session, sources.read, {"main": Reader(self.url, self.role)})
-        return sources, compiler.compile(Plan(planned.root, ResultSink())), compiler.late
+        if case.expires:
+            # As the worker does it: there would always be one more empty batch.
+            session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        ttl_ms = DAY_MS if case.expires else None
+        return sources, compiler.compile(Plan(planned.root, ResultSink(), state_ttl_ms=ttl_ms)), compiler.late
 
     def begin(self, query: str, attempt: int, planned: Planned, folder: Path, made: Made) -> None:
         """Start the query, or start it again from its checkpoint."""
@@ -213,7 +218,9 @@ def plan(case: Case, snapshot: Snapshot, schema: str, c: psycopg.Connection[Any]
     answers = Answers()
     while True:
         try:
-            return plan_select(Cursor(case.ours).select(), snapshot, "main", schema, case.want, answers=answers)
+            return plan_select(
+                Cursor(case.ours).select(), snapshot, "main", schema, case.want, answers=answers, expires=case.expires
+            )
         except Unanswered as e:
             question = e.question
         if isinstance(question, Named):

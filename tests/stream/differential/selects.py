@@ -22,11 +22,12 @@ KEYS = {"c": ("k",), "e": ("g",), "m": ("k", "v")}
 
 @dataclass
 class Selects:
-    """Draws queries. ``ctes``: those met so far; ``names`` counts aliases."""
+    """Draws queries. ``ctes``: those met so far; ``names`` counts aliases. ``expires``: a time to live is needed."""
 
     r: random.Random
     ctes: list[tuple[str, str]] = field(default_factory=list)
     names: int = 0
+    expires: bool = False
 
     def name(self, prefix: str = "x") -> str:
         self.names += 1

@@ -17,7 +17,7 @@ class Case:
     """A query in both languages. ``want``: planned for a view, a stream or a changelog. ``input``: PostgreSQL's count
     of the rows of a GROUP BY of all rows: there is no group before the first of them. ``restarts``: the query is
     stopped in the midst of a batch and goes on from its checkpoint. ``generated``: Spark compiles its expressions.
-    ``types``: of its columns.
+    ``types``: of its columns. ``expires``: its state has a time to live, which is longer than it runs.
     """
 
     shape: str
@@ -28,6 +28,7 @@ class Case:
     restarts: bool = False
     generated: bool = False
     types: tuple[str, ...] = ()
+    expires: bool = False
 
 
 @dataclass(frozen=True)
