@@ -89,7 +89,7 @@ class Type:
         if self.name == "DECIMAL":
             precision, scale = (*self.params, 0, 0)[:2] if self.params else (10, 0)
             return f"decimal({precision},{scale})"
-        return TABLE[self.name].spark
+        return "void" if self.name == "NULL" else TABLE[self.name].spark
 
     @property
     def is_scalar(self) -> bool:
@@ -264,6 +264,7 @@ def from_spark(text: str) -> Type:
 TEXT = Type("VARCHAR")
 BOOLEAN = Type("BOOLEAN")
 BIGINT = Type("BIGINT")
+NULL = Type("NULL")  # of a NULL in a row that nothing says the type of yet; no type of the language
 INTEGER = Type("INTEGER")
 TIMESTAMP_LTZ = Type("TIMESTAMP_LTZ")
 

@@ -162,6 +162,22 @@ def _mod(call: Call) -> Typed:
     return Typed(text, _type(call))
 
 
+def _nullif(call: Call) -> Typed:
+    left, right = call.node.expressions
+    if comparisons.row_of(left) is None or comparisons.row_of(right) is None:
+        return Typed(call.text(), _type(call))
+    equal = call.compiler.sql(exp.EQ(this=left.copy(), expression=right.copy()))
+    return Typed(f"if({equal}, null, {call.args[0].sql})", _type(call))
+
+
+def _map_entries(call: Call) -> Typed:
+    type_ = call.args[0].type
+    if type_ is None or type_.name != "MAP":
+        return Typed(call.text())
+    entry = Type("STRUCT", fields=tuple(zip(("key", "value"), type_.args, strict=True)))
+    return Typed(call.text(), Type("ARRAY", args=(entry,)))
+
+
 def _sign(call: Call) -> Typed:
     type_ = call.args[0].type
     text = f"sign({call.args[0].sql})"
@@ -286,6 +302,8 @@ _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "ceil": _rounding,
     "floor": _rounding,
     "mod": _mod,
+    "map_entries": _map_entries,
+    "nullif": _nullif,
     "sign": _sign,
     "truncate": _truncate,
     "extract": _extract,

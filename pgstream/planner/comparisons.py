@@ -1,4 +1,4 @@
-"""Comparisons with more than one value: ``= ANY (array)``, ``<> ALL (array)``, and of rows, ``(a, b) = (c, d)``.
+"""Comparisons with more than one value: ``= ANY (array)``, ``<> ALL (array)``, and of rows, ``(a, b) = ROW(c, d)``.
 
 Owns: their Spark SQL, with PostgreSQL's meaning of NULL. Must not know: where the operands come from (a bound array is
 one like any other). Start reading at ``compare``.
@@ -27,6 +27,29 @@ def quantifier(node: exp.Expr | None) -> str:
     return QUANTIFIERS.get(str(node.this).upper(), "") if isinstance(node, exp.Anonymous) else ""
 
 
+def row_of(node: exp.Expr) -> list[exp.Expr] | None:
+    """The values of a row that is written out, ``(a, b)`` or ``ROW(a, b)``; None for anything else."""
+    node = node.unnest()
+    is_row = isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and node.name.upper() == "ROW")
+    return node.expressions if is_row else None
+
+
+def apart(node: exp.Expr) -> list[exp.Expr]:
+    """An equality of two rows as one of each pair of values; any other condition as it is."""
+    pairs = _pairs(node.this, node.expression) if isinstance(node, exp.EQ) else None
+    return [e for a, b in pairs for e in apart(exp.EQ(this=a.copy(), expression=b.copy()))] if pairs else [node]
+
+
+def _pairs(left: exp.Expr, right: exp.Expr) -> list[tuple[exp.Expr, exp.Expr]] | None:
+    """What stands side by side in two rows; None where either is none. Error: InvalidStatement."""
+    one, two = row_of(left), row_of(right)
+    if one is None or two is None:
+        return None
+    if len(one) != len(two):
+        raise InvalidStatement(what="unequal number of entries in row expressions", at=at(right) or at(left))
+    return list(zip(one, two, strict=True))
+
+
 def _quantified(node: exp.Expr) -> tuple[str, exp.Expr] | None:
     """The word and the query of ``ANY (SELECT …)``, ``SOME (…)`` and ``ALL (…)``."""
     if isinstance(node, exp.All) and isinstance(node.this, exp.Query):
@@ -43,9 +66,7 @@ def compare(compiler: Compiler, node: exp.Expr, operator: str) -> Typed | None:
         return compiler.asked(query[1], f"{{}} {operator} {query[0]} ", [left])
     if quantifier(right):
         return _with_array(compiler, left, operator, right)
-    if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
-        return _of_rows(compiler, node, operator, left, right)
-    return None
+    return of_rows(compiler, left, operator, right)
 
 
 def check(operator: str, left: tuple[exp.Expr, Typed], right: tuple[exp.Expr, Typed]) -> None:
@@ -56,16 +77,35 @@ def check(operator: str, left: tuple[exp.Expr, Typed], right: tuple[exp.Expr, Ty
         literal = node.unnest()
         if isinstance(literal, exp.Literal) and literal.is_string and other.type is not None and other.type.is_scalar:
             checked.check_literal(literal, other.type)
+    if operator not in ("=", "<>") and any(row_of(n) or infer.is_a(v.type, "STRUCT") for n, v in (left, right)):
+        raise NotYet(what=f"{operator} of rows", at=at(left[0]) or at(right[0]))
     if not infer.can_compare(left[1].type, right[1].type):
         what = f"{str(left[1].type).lower()} {operator} {str(right[1].type).lower()}"
         raise UndefinedOperator(what=what, at=at(left[0]) or at(right[0]))
+    _check_fields(operator, left, right)
+
+
+def _check_fields(operator: str, left: tuple[exp.Expr, Typed], right: tuple[exp.Expr, Typed]) -> None:
+    """Whether two values of type STRUCT can be compared. Errors: InvalidStatement, UndefinedOperator, TypeMismatch."""
+    one, two = left[1].type, right[1].type
+    if one is None or two is None or one.name != "STRUCT" or two.name != "STRUCT":
+        return
+    place = at(left[0]) or at(right[0])
+    if len(one.fields) != len(two.fields):
+        raise InvalidStatement(what="unequal number of entries in row expressions", at=place)
+    for (_, a), (_, b) in zip(one.fields, two.fields, strict=True):
+        if not infer.can_compare(a, b):
+            raise UndefinedOperator(what=f"{str(a).lower()} {operator} {str(b).lower()}", at=place)
+    if [n for n, _ in one.fields] != [n for n, _ in two.fields]:
+        what = f"a value of type {one} cannot be compared with one of type {two}"
+        raise TypeMismatch(what=what, at=place, hint="CAST one side to the type of the other.")
 
 
 def within(compiler: Compiler, node: exp.In) -> Typed | None:
-    """``(a, b) IN ((1, 2), …)``; None when the left side is one value."""
+    """``(a, b) IN ((1, 2), …)``; None when the left side is no row."""
     from pgstream.planner.expressions import Typed
 
-    if not isinstance(node.this, exp.Tuple):
+    if row_of(node.this) is None:
         return None
     equal = [compiler.sql(exp.EQ(this=node.this.copy(), expression=row.copy())) for row in node.expressions]
     return Typed(f"({' OR '.join(equal)})", types.BOOLEAN)
@@ -85,14 +125,23 @@ def _with_array(compiler: Compiler, left: exp.Expr, operator: str, right: exp.An
     return Typed(f"{quantifier(right)}({array.sql}, {_ELEMENT} -> {body})", types.BOOLEAN)
 
 
-def _of_rows(compiler: Compiler, node: exp.Expr, operator: str, left: exp.Tuple, right: exp.Tuple) -> Typed:
+def of_rows(compiler: Compiler, left: exp.Expr, operator: str, right: exp.Expr) -> Typed | None:
+    """The comparison of two rows, pair by pair; None where either is none. Errors: InvalidStatement, NotYet."""
     from pgstream.planner.expressions import Typed
 
-    if len(left.expressions) != len(right.expressions):
-        raise InvalidStatement(what="unequal number of entries in row expressions", at=at(right) or at(node))
-    if operator not in ("=", "<>"):
-        raise NotYet(what=f"{operator} of rows", at=at(left) or at(node))
-    pairs = zip(left.expressions, right.expressions, strict=True)
-    sides = [compiler.compare(a, operator, b) for a, b in pairs]
-    equal = " AND ".join(f"({a.sql} = {b.sql})" for a, b in sides)
-    return Typed(f"({equal})" if operator == "=" else f"(NOT ({equal}))", types.BOOLEAN)
+    if (pairs := _pairs(left, right)) is None:
+        return None
+    if operator not in ("=", "<>", "<=>"):
+        raise NotYet(what=f"{operator} of rows", at=at(left) or at(right))
+    sign = operator.replace("<>", "=")
+    equal = f"({' AND '.join(_equal(compiler, a, sign, b, operator) for a, b in pairs)})"
+    return Typed(f"(NOT {equal})" if operator == "<>" else equal, types.BOOLEAN)
+
+
+def _equal(compiler: Compiler, left: exp.Expr, sign: str, right: exp.Expr, operator: str) -> str:
+    """That two values of rows are equal. ``operator``: what stands between the rows."""
+    rows = of_rows(compiler, left, sign, right)
+    if rows is not None:
+        return rows.sql
+    one, two = compiler.compare(left, operator.replace("<=>", "="), right)
+    return f"({one.sql} {sign} {two.sql})"

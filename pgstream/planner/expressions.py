@@ -29,7 +29,7 @@ from pgstream.errors import (
     UndefinedOperator,
 )
 from pgstream.names import quote_spark, quote_text
-from pgstream.planner import checked, comparisons, infer, texts
+from pgstream.planner import checked, comparisons, infer
 from pgstream.planner.bind import Scope, at
 from pgstream.planner.functions import FUNCTIONS, PLANNED, Function
 from pgstream.sql.dialect import WINDOWS, window_form
@@ -192,6 +192,8 @@ class Compiler:
         return self._compare(node, ">=")
 
     def on_nullsafeeq(self, node: exp.Expr) -> Typed:
+        if (rows := comparisons.of_rows(self, node.this, "<=>", node.expression)) is not None:
+            return rows
         left, right = self.compare(node.this, "=", node.expression)
         return Typed(f"({left.sql} <=> {right.sql})", types.BOOLEAN)
 
@@ -238,7 +240,7 @@ class Compiler:
 
     def on_in(self, node: exp.In) -> Typed:
         if (query := node.args.get("query")) is not None:
-            values = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+            values = comparisons.row_of(node.this) or [node.this]
             return self.asked(query, f"({', '.join(['{}'] * len(values))}) IN ", values)
         if not node.expressions or node.args.get("unnest") or node.args.get("field"):
             raise NotYet(what="this form of IN", at=at(node))
@@ -293,8 +295,14 @@ class Compiler:
         return self.on_like(node.this, f" ESCAPE {quote_text(str(mark.this))}")
 
     def on_case(self, node: exp.Case) -> Typed:
-        subject = f" {self.sql(node.this)}" if node.this is not None else ""
-        when = self.sql if subject else lambda n: self.condition(n, "CASE/WHEN")
+        rows = node.this is not None and comparisons.row_of(node.this) is not None
+        subject = f" {self.sql(node.this)}" if node.this is not None and not rows else ""
+
+        def when(value: exp.Expr) -> str:
+            if rows:
+                return self.sql(exp.EQ(this=node.this.copy(), expression=value.copy()))
+            return self.sql(value) if subject else self.condition(value, "CASE/WHEN")
+
         branches = [(when(i.this), self.compile(i.args["true"])) for i in node.args["ifs"]]
         text = "".join(f" WHEN {condition} THEN {value.sql}" for condition, value in branches)
         results = [value for _, value in branches]
@@ -359,7 +367,7 @@ class Compiler:
             close = difflib.get_close_matches(name, fields, 1, 0.6)
             hint = f'Perhaps you meant "{close[0]}".' if close else f"Its fields are {', '.join(fields)}."
             raise UndefinedColumn(name=name, at=position, hint=hint)
-        return Typed(f"{base.sql}.{quote_spark(name)}", fields[name])
+        return Typed(f"{base.sql}.{quote_spark(name)}", None if fields[name] == types.NULL else fields[name])
 
     def on_bracket(self, node: exp.Bracket) -> Typed:
         if self._is_map_constructor(node):
@@ -419,10 +427,7 @@ class Compiler:
         value = self.compile(node.this)
         if not infer.can_cast(value.type, to):
             raise CannotCast(source=str(value.type).lower(), to=str(to).lower(), at=at(node))
-        if to.name != "VARCHAR":
-            return Typed(checked.cast(value.sql, value.type, to, node.this, word == "try_cast"), to)
-        text = texts.as_text(value.sql, value.type)
-        return Typed(f"left({text}, {to.params[0]})" if to.params else text, to)
+        return Typed(checked.cast(value.sql, value.type, to, node.this, word == "try_cast"), to)
 
     def _type(self, node: exp.Expr) -> Type:
         try:
@@ -484,10 +489,9 @@ def _common(values: Sequence[Typed]) -> Type | None:
 
 def row(values: Sequence[Typed]) -> Typed:
     """A STRUCT of values, whose fields are called ``f0``, ``f1`` …"""
-    given = [Typed("cast(null as string)", types.TEXT) if v.sql == "null" else v for v in values]
-    fields = [(f"f{i}", v.type) for i, v in enumerate(given)]
+    fields = [(f"f{i}", types.NULL if v.sql == "null" else v.type) for i, v in enumerate(values)]
     known = tuple((name, type_) for name, type_ in fields if type_ is not None)
-    text = ", ".join(f"'{name}', {v.sql}" for (name, _), v in zip(fields, given, strict=True))
+    text = ", ".join(f"'{name}', {v.sql}" for (name, _), v in zip(fields, values, strict=True))
     return Typed(f"named_struct({text})", Type("STRUCT", fields=known) if len(known) == len(fields) else None)
 
 

@@ -214,7 +214,7 @@ _TIMES = [
 ]  # fmt: skip
 
 _CONDITIONS = [
-    *_row("NULLIF", "nullif({0}, {1})", type="0", first=2),
+    *_row("NULLIF", "nullif({0}, {1})", type="0", first=2, call="nullif"),
     *_all("COALESCE", "coalesce({*})", 1, "0"),
     *_row("IFNULL", "coalesce({0}, {1})", type="0", first=2),
     *_row("IF", "if({0}, {1}, {2})", type="1", first=3),
@@ -243,7 +243,7 @@ _COLLECTIONS = [
     *_row("ARRAY_SORT", "sort_array({0})", "sort_array({0}, {1})", type="0"),
     *_row("MAP_KEYS", "map_keys({0})"),
     *_row("MAP_VALUES", "map_values({0})"),
-    *_row("MAP_ENTRIES", "map_entries({0})"),
+    *_row("MAP_ENTRIES", "map_entries({0})", call="map_entries"),
     *_row("MAP_FROM_ARRAYS", "map_from_arrays({0}, {1})", first=2),
     *_all("ROW", "{row}", 1, call="row"),
     *_row("MAP_UNION", "map_concat({0}, {1})", type="0", first=2),

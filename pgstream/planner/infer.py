@@ -76,17 +76,22 @@ def _kind(type_: Type) -> str:
 
 
 def can_cast(source: Type | None, to: Type) -> bool:
-    """Whether values of a type, if it is known, can be those of another. Of what nested values hold Spark says it."""
-    if source is not None and source.name == to.name == "STRUCT" and len(source.fields) != len(to.fields):
-        return False
-    if source is None or _kind(source) == _kind(to) or to.name == "VARCHAR":
+    """Whether values of a type, if it is known, can be those of another, and so what nested values hold."""
+    if source is None or source.name == "NULL":
+        return True
+    if source.name == to.name == "STRUCT":
+        fields = zip(source.fields, to.fields, strict=False)
+        return len(source.fields) == len(to.fields) and all(can_cast(a, b) for (_, a), (_, b) in fields)
+    if source.name == to.name in ("ARRAY", "MAP"):
+        return all(can_cast(a, b) for a, b in zip(source.args, to.args, strict=True))
+    if _kind(source) == _kind(to) or to.name == "VARCHAR":
         return True
     return _kind(to) in _CASTS.get(_kind(source), ()) or (source.name, to.name) in _MORE_CASTS
 
 
 def can_compare(left: Type | None, right: Type | None) -> bool:
     """Whether two types, if they are known, can stand beside ``=`` or ``<``: text with whatever text can be cast to."""
-    if left is None or right is None:
+    if left is None or right is None or "NULL" in (left.name, right.name):
         return True
     kinds = {_kind(left), _kind(right)}
     other = kinds - {"VARCHAR"}

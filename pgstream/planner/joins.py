@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
-from pgstream.planner import plan, using
+from pgstream.planner import comparisons, plan, using
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Bounds, Step, retracting, watermarked
@@ -234,7 +234,8 @@ def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> 
 
 def _on(node: exp.Join, left: Scope, right: Scope) -> On:
     condition = node.args["on"].unnest()
-    parts = [p.unnest() for p in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
+    conditions = condition.flatten() if isinstance(condition, exp.And) else [condition]
+    parts = [part for c in conditions for part in comparisons.apart(c.unnest())]
     pairs = [_pair(p, left, right) for p in parts]
     keys = [p for p in pairs if p is not None]
     if not keys:

@@ -165,6 +165,10 @@ class Words(Compiler):
             raise self._refused(node)
         return super().on_literal(node)
 
+    def _pattern(self, node: exp.Expr) -> str:
+        # As PostgreSQL quotes and reads it, where a backslash escapes.
+        return self.sql(node)
+
     def on_nullsafeeq(self, node: exp.Expr) -> Typed:
         return self._compare(node, "IS NOT DISTINCT FROM")
 

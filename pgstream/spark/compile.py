@@ -53,7 +53,7 @@ from pgstream.spark import faults
 from pgstream.spark.jdbc import jdbc
 from pgstream.spark.operators import Operators
 from pgstream.spark.sources import face
-from pgstream.spark.step import Refused, Step, attempt, named
+from pgstream.spark.step import Refused, Step, attempt, named, texts_for_nulls
 from pgstream.spark.times import bounds, just_after, near, plain_time, timed, windows
 from pgstream.stores.spec import AskedInSpark
 
@@ -99,6 +99,7 @@ class Compiler:
     def whole(self, node: Node) -> Step:
         """The rows that a sink is given."""
         step = self.node(node)
+        step = step.over(texts_for_nulls(step.df))
         # Sinks take it for the name of the task that has the rows.
         return step.over(step.df.drop("__partition", "__offset")) if step.shuffled else step
 

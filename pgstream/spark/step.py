@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
 from pgstream.engine.channel import Fault
 from pgstream.names import HIDDEN, quote_spark
@@ -96,6 +97,27 @@ def _fault(e: PySparkException, at: int | None) -> Fault:
 def columns(step: Step) -> list[tuple[str, str, bool]]:
     """The user's columns: name, Spark type text (field names quoted), nullable."""
     return [(f.name, type_text(f.dataType), f.nullable) for f in step.df.schema.fields if f.name not in HIDDEN]
+
+
+def texts_for_nulls(df: DataFrame) -> DataFrame:
+    """The rows with VARCHAR where Spark knows of no type, as of NULL: neither sinks nor clients have one like that."""
+    wanted = {f.name: filled for f in df.schema.fields if (filled := _filled(f.dataType)) != f.dataType}
+    names = {c: fn.col(quote_spark(c)) for c in df.columns}
+    return df.select(*(n.cast(wanted[c]).alias(c) if c in wanted else n for c, n in names.items())) if wanted else df
+
+
+def _filled(t: DataType) -> DataType:
+    match t:
+        case NullType():
+            return StringType()
+        case StructType():
+            return StructType([StructField(f.name, _filled(f.dataType), f.nullable) for f in t.fields])
+        case ArrayType():
+            return ArrayType(_filled(t.elementType), t.containsNull)
+        case MapType():
+            return MapType(_filled(t.keyType), _filled(t.valueType), t.valueContainsNull)
+        case _:
+            return t
 
 
 def type_text(t: Any) -> str:

@@ -72,7 +72,8 @@ def test_subqueries_over_a_table_of_a_store(
     """As PostgreSQL answers them, NULL included; two rows for a value end the query, which says so."""
     kafka.topic("lk_asked")
     source.run("CREATE TABLE listed (sku text, n bigint)",
-               "INSERT INTO listed VALUES ('a', 1), ('a', 2), ('b', NULL)")  # fmt: skip
+               "INSERT INTO listed VALUES ('a', 1), ('a', 2), ('b', NULL)",
+               "INSERT INTO listed VALUES ('O''B_c', NULL), ('O''Bxc', NULL)")  # fmt: skip
     run(
         looks,
         """CREATE TABLE listed (sku VARCHAR, n BIGINT) WITH ('store' = lk_pg);
@@ -90,7 +91,8 @@ def test_subqueries_over_a_table_of_a_store(
           EXISTS (SELECT 1 FROM listed WHERE sku = asked.sku AND n = asked.n) AS both_,
           (SELECT count(*) FROM listed l WHERE l.sku = asked.sku) AS times, (SELECT max(n) FROM listed) AS most,
           (SELECT n FROM listed l WHERE l.sku = asked.sku AND l.n = 2) AS two, n > ALL (SELECT n FROM listed
-          WHERE sku = 'a') AS above FROM asked""",
+          WHERE sku = 'a') AS above, (SELECT count(*) FROM listed l WHERE l.sku LIKE 'O''B\\_%') AS quoted
+          FROM asked""",
     )
     some = query_of(
         looks,
@@ -103,8 +105,8 @@ def test_subqueries_over_a_table_of_a_store(
         within(90, lambda: looks.execute(text.encode()).fetchall() == wanted)
 
     seen("SELECT * FROM answered ORDER BY id", [
-        (1, True, False, True, 2, 2, 2, False), (2, True, None, False, 1, 2, None, True),
-        (3, None, False, False, 0, 2, None, False), (4, False, None, False, 0, 2, None, True),
+        (1, True, False, True, 2, 2, 2, False, 1), (2, True, None, False, 1, 2, None, True, 1),
+        (3, None, False, False, 0, 2, None, False, 1), (4, False, None, False, 0, 2, None, True, 1),
     ])  # fmt: skip
     seen("SELECT id FROM answered_b", [(1,)])
     source.run("INSERT INTO listed VALUES ('none', 2), ('none', 2)")
