@@ -182,6 +182,14 @@ class DivisionByZero(PgStreamError, sqlstate="22012", message="division by zero"
     """A divisor that is the literal zero."""
 
 
+class InvalidPattern(PgStreamError, sqlstate="22007", message='invalid pattern "{pattern}": {why}'):
+    """A pattern of dates and times that nothing could be written or read by."""
+
+
+class IntervalOutOfRange(PgStreamError, sqlstate="22008", message='interval field value out of range: "{text}"'):
+    """A part of an INTERVAL literal is more than it may be: 25 hours after days, 13 months after years."""
+
+
 class InvalidText(PgStreamError, sqlstate="22P02", message="invalid input syntax for type {type}"):
     """A literal is not a value of its type."""
 

@@ -21,7 +21,7 @@ from pgstream.planner.expressions import Compiler, Typed, row
 from pgstream.planner.functions import ARRIVAL, FILTERED_ARRAY, ORDERED, Function
 from pgstream.planner.steps import ROWTIME
 from pgstream.stores.spec import Can
-from pgstream.types import Type
+from pgstream.types import CLOCKS, Type
 
 CASTS = "No function matches the given argument types. You might need to add explicit type casts."
 _UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
@@ -223,8 +223,16 @@ def _to_timestamp_ltz(call: Call) -> Typed:
 def _overlaps(call: Call) -> Typed:
     """Periods, each of a time and another or an interval; those that only meet overlap, as in Flink."""
     nodes, args = call.node.expressions, list(call.args)
+    spans = [_is_interval(n) for n in nodes]
+    names = [
+        "INTERVAL" if s else "UNKNOWN" if a.type is None else str(a.type) for s, a in zip(spans, args, strict=True)
+    ]
+    times = [a.type is None or infer.is_a(a.type, "DATE", *CLOCKS) for a in args]
+    if spans[0] or spans[2] or not all(times):
+        listed = ", ".join(names).lower()
+        raise UndefinedFunction(name=f"overlaps({listed})", at=at(call.node), hint=CASTS)
     for i in (1, 3):
-        if isinstance(nodes[i].unnest(), exp.Interval):
+        if spans[i]:
             args[i] = Typed(f"({args[i - 1].sql} + {args[i].sql})", args[i - 1].type)
         comparisons.check("<=", (nodes[i - 1], args[i - 1]), (nodes[i], args[i]))
     comparisons.check("<=", (nodes[0], args[0]), (nodes[2], args[2]))
@@ -232,6 +240,21 @@ def _overlaps(call: Call) -> Typed:
     missing = " or ".join(f"{sql} is null" for sql in (a, b, c, d))
     met = f"least({a}, {b}) <= greatest({c}, {d}) and least({c}, {d}) <= greatest({a}, {b})"
     return Typed(f"if({missing}, null, {met})", types.BOOLEAN)
+
+
+def _is_interval(node: exp.Expr) -> bool:
+    """Whether an expression is made of intervals: one, or a multiple or the sum of such."""
+    match node.unnest():
+        case exp.Interval():
+            return True
+        case exp.Neg(this=inner):
+            return _is_interval(inner)
+        case exp.Mul(this=one, expression=two) | exp.Div(this=one, expression=two):
+            return _is_interval(one) or _is_interval(two)
+        case exp.Add(this=one, expression=two) | exp.Sub(this=one, expression=two):
+            return _is_interval(one) and _is_interval(two)
+        case _:
+            return False
 
 
 def _json(call: Call) -> Typed:

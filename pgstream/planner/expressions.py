@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from sqlglot import exp
 
@@ -19,6 +20,7 @@ from pgstream import types
 from pgstream.errors import (
     CannotCast,
     GroupingError,
+    IntervalOutOfRange,
     InvalidStatement,
     NotSupported,
     NotYet,
@@ -39,6 +41,9 @@ from pgstream.types import Type
 RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 NEIGHBOURS = ("LAG", "LEAD")
 _CLOCK = ("DAY", "HOUR", "MINUTE", "SECOND")
+_WITHIN = {"HOUR": 23, "MINUTE": 59, "SECOND": 59, "MONTH": 11}  # the most of a part that is not an interval's first
+_MOST = {"YEAR": 178_956_970, "MONTH": 2**31 - 1, "DAY": 106_751_991, "HOUR": 2_562_047_788, "MINUTE": 153_722_867_280,
+         "SECOND": 9_223_372_036_854}  # fmt: skip
 _OF_WINDOWS = ("", "START", "END", "ROWTIME", "PROCTIME")  # TUMBLE_START and the like, beside windows in GROUP BY
 _REFUSED = {
     "select": "a subquery in an expression",
@@ -138,15 +143,15 @@ class Compiler:
         number, unit = str(node.this.this), str(node.args["unit"].this).upper()
         if " TO " in unit:
             return _span(number, unit, at(node))
-        try:
-            value = float(number)
-        except ValueError:
-            raise InvalidStatement(what=f'invalid interval "{number} {unit}"', at=at(node)) from None
-        whole = {"WEEK": (7, "DAY"), "QUARTER": (3, "MONTH")}.get(unit)
-        if whole is not None:
-            return Typed(f"INTERVAL '{value * whole[0]:g}' {whole[1]}")
+        fraction = r"(\.\d+)?" if unit in ("SECOND", "MILLISECOND") else ""
+        if not re.fullmatch(rf"[+-]?\d+{fraction}", number):
+            raise InvalidStatement(what=f'invalid interval "{number} {unit}"', at=at(node))
         if unit == "MILLISECOND":
-            return Typed(f"INTERVAL '{value / 1000:f}' SECOND")
+            number, unit = f"{Decimal(number) / 1000:f}", "SECOND"
+        elif unit in ("WEEK", "QUARTER"):
+            number, unit = (str(int(number) * 7), "DAY") if unit == "WEEK" else (str(int(number) * 3), "MONTH")
+        if abs(Decimal(number)) > _MOST[unit]:
+            raise IntervalOutOfRange(text=f"{node.this.this} {node.args['unit'].this}", at=at(node))
         return Typed(f"INTERVAL '{number}' {unit}")
 
     def on_paren(self, node: exp.Paren) -> Typed:
@@ -496,13 +501,19 @@ def row(values: Sequence[Typed]) -> Typed:
 
 
 def _span(text: str, unit: str, position: int | None) -> Typed:
-    """An interval of several units, ``'10 00:00:00.004' DAY TO SECOND``. Error: InvalidStatement."""
+    """An interval of several units, ``'10 00:00:00.004' DAY TO SECOND``. Errors: InvalidStatement,
+    IntervalOutOfRange.
+    """
     first, _, last = unit.partition(" TO ")
-    form = r"\d+-\d+" if (first, last) == ("YEAR", "MONTH") else ""
+    units: tuple[str, ...] = (first, last)
+    form = r"\d+-\d+" if units == ("YEAR", "MONTH") else ""
     if first in _CLOCK and last in _CLOCK[_CLOCK.index(first) + 1 :]:
         units = _CLOCK[_CLOCK.index(first) : _CLOCK.index(last) + 1]
         form = r"\d+" + "".join((" " if one == "DAY" else ":") + r"\d{1,2}" for one in units[:-1])
         form += r"(\.\d{1,9})?" * (last == "SECOND")
     if not form or not re.fullmatch(f"[+-]?{form}", text):
         raise InvalidStatement(what=f'invalid interval "{text} {unit}"', at=position)
+    numbers = [int(n) for n in re.findall(r"\d+", text)]
+    if numbers[0] >= _MOST[first] or any(n > _WITHIN[u] for u, n in zip(units[1:], numbers[1:], strict=False)):
+        raise IntervalOutOfRange(text=f"{text} {unit}", at=position)
     return Typed(f"INTERVAL '{text}' {unit}")

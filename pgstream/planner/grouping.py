@@ -181,7 +181,7 @@ def _items(clause: exp.Group | None) -> list[exp.Expr]:
         if clause.args.get(key) is not None and clause.args.get(key) != []:
             raise NotYet(what=words, at=at(clause))
     # GROUP BY () is of all rows, and adds nothing beside others; GROUP BY (a, b) is by both.
-    return [i for e in clause.expressions for i in (e.expressions if isinstance(e, exp.Tuple) else [e])]
+    return [i for e in clause.expressions for i in sets.unit(e)]
 
 
 def _meant(item: exp.Expr, scope: Scope, projections: Sequence[exp.Expr]) -> exp.Expr:

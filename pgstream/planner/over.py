@@ -234,6 +234,8 @@ def _frame(spec: exp.Expr | None) -> tuple[int | None, int | None, bool]:
             raise InvalidStatement(what="ROWS takes a whole number", at=at(start))
         return int(str(start.this)), None, False
     unit = str(start.args["unit"].this).upper() if isinstance(start, exp.Interval) else ""
+    if " TO " in unit:
+        raise NotYet(what="a RANGE of several units of time", at=at(start), hint="Write it in one, INTERVAL '26' HOUR.")
     if unit not in UNIT_MS or not isinstance(start, exp.Interval) or not str(start.this.this).isdigit():
         raise InvalidStatement(what="RANGE takes an interval of time", at=at(start), hint="INTERVAL '1' HOUR PRECEDING")
     return None, int(str(start.this.this)) * UNIT_MS[unit], True

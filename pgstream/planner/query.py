@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pgstream.errors import InvalidStatement, NotSupported, NotYet
+from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction
 from pgstream.planner import joins, lookup_joins, plan, records
 from pgstream.planner.bind import Item, Scope, at, renamed
 from pgstream.planner.bounded import Bounded, Cte, Env
@@ -325,11 +325,13 @@ def _place(clause: object, tree: exp.Expr) -> int | None:
 
 
 def _placed(tree: exp.Expr, database: str) -> exp.Expr:
-    """The query with the name of the database in its calls of CURRENT_DATABASE()."""
-    if not any(str(c.this).upper() == "CURRENT_DATABASE" for c in tree.find_all(exp.Anonymous)):
+    """The query with the name of the database in its calls of CURRENT_DATABASE(). Error: UndefinedFunction."""
+    if not any(c.name.upper() == "CURRENT_DATABASE" for c in tree.find_all(exp.Anonymous)):
         return tree
     tree = tree.copy()
     for call in tree.find_all(exp.Anonymous):
-        if str(call.this).upper() == "CURRENT_DATABASE" and not call.expressions:
+        if call.name.upper() == "CURRENT_DATABASE":
+            if call.expressions:
+                raise UndefinedFunction(name="current_database() with arguments", at=at(call), hint="It takes none.")
             call.set("expressions", [exp.Literal.string(database)])
     return tree

@@ -33,7 +33,7 @@ def _is_sets(node: exp.Expr) -> bool:
 
 def expanded(clause: exp.Group) -> tuple[list[exp.Expr], list[set[int]]]:
     """The items of GROUP BY in the order of the text, and the sets as their positions. Errors: NotSupported, NotYet."""
-    parts = [_sets(e) if _is_sets(e) else [(e,)] for e in clause.expressions]
+    parts = [_sets(e) if _is_sets(e) else [unit(e)] for e in clause.expressions]
     sets = [tuple(i for one in chosen for i in one) for chosen in product(*parts)]
     if len(sets) > _MOST:
         raise NotSupported(what=f"a GROUP BY of more than {_MOST} grouping sets", at=at(clause))
@@ -48,17 +48,18 @@ def expanded(clause: exp.Group) -> tuple[list[exp.Expr], list[set[int]]]:
 
 
 def _sets(node: exp.Expr) -> list[_Set]:
-    units = [_unit(e) for e in node.expressions]
+    units = [unit(e) for e in node.expressions]
     if isinstance(node, exp.Rollup):
         return [_joined(units[:n]) for n in range(len(units), -1, -1)]
     if isinstance(node, exp.Cube):
         return [_joined(c) for n in range(len(units), -1, -1) for c in combinations(units, n)]
-    return [s for e in node.expressions for s in (_sets(e) if _is_sets(e) else [_unit(e)])]
+    return [s for e in node.expressions for s in (_sets(e) if _is_sets(e) else [unit(e)])]
 
 
-def _unit(node: exp.Expr) -> _Set:
-    """One element: an expression, or several in parentheses."""
-    return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node.unnest(),)
+def unit(node: exp.Expr) -> _Set:
+    """One element: an expression, or several in parentheses, or in parentheses of these."""
+    node = node.unnest()
+    return tuple(i for e in node.expressions for i in unit(e)) if isinstance(node, exp.Tuple) else (node,)
 
 
 def _joined(units: Sequence[_Set]) -> _Set:

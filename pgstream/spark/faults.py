@@ -46,6 +46,17 @@ _CONDITIONS: dict[str, str] = {
     "INVALID_FORMAT": "22023",
     "INVALID_PARAMETER_VALUE": "22023",
 }
+# Conditions of a running query → SQLSTATE, and what the innermost cause is said after.
+_FAILED = {
+    "INVALID_DATETIME_PATTERN": ("22007", "invalid pattern of a date or time: "),
+    "INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION": (
+        "22007",
+        "invalid pattern of a date or time: ",
+    ),
+    "INVALID_PARAMETER_VALUE.PATTERN": ("2201B", "invalid regular expression: "),
+    "INVALID_PARAMETER_VALUE": ("22023", ""),
+}
+_CONDITION = re.compile(r"\[(\w+)(\.\w+)?\]")
 # What planner/checked.py has an expression raise, and operators of the kernel: SQLSTATE, then the message.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5}|$)", re.S)
 _RAISED_HINTS = {
@@ -135,6 +146,12 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
     raised = _RAISED.search(message)
     if raised is not None:
         return Fault("data", raised[1], raised[2], None, _RAISED_HINTS.get(raised[1]))
+    if short == "PatternSyntaxException":
+        return Fault("data", "2201B", f"invalid regular expression: {sentence(message.splitlines()[0])}")
+    condition = _CONDITION.match(message)
+    failed = condition and (_FAILED.get(condition[0][1:-1]) or _FAILED.get(condition[1]))
+    if failed:
+        return Fault("data", failed[0], failed[1] + sentence(root if failed[1] else message))
     if short in ("SparkArithmeticException", "ArithmeticException"):
         return Fault("data", "22012" if "zero" in message.lower() else "22003", sentence(message))
     if short in ("SparkDateTimeException", "DateTimeException", "SparkUpgradeException"):

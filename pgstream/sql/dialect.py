@@ -33,7 +33,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import SQLGLOTC_INSTALLED
 
-from pgstream.errors import ConfigurationError, NotYet, SyntaxFault, TooDeep
+from pgstream.errors import ConfigurationError, InvalidStatement, NotYet, SyntaxFault, TooDeep
 from pgstream.sql import properties, recognize
 from pgstream.sql.faults import fault
 from pgstream.sql.sniff import unclosed
@@ -74,6 +74,9 @@ WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _ADVANCING = ("HOP", "CUMULATE")
 UNIT_MS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
            "WEEK": 604_800_000}  # fmt: skip
+_UNITS = (*UNIT_MS, "MONTH", "QUARTER", "YEAR")
+_SIGNED = (TokenType.DASH, TokenType.PLUS)
+_RELATIONS = (*PLAIN_NAMES, TokenType.L_PAREN, TokenType.UNNEST, TokenType.LATERAL)
 _FRAMES = {"ROWS": TokenType.ROWS, "RANGE": TokenType.RANGE}
 _TYPED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 
@@ -415,7 +418,9 @@ class DeltaStreamParser(Parser):
             self.raise_error("an interval")
         text = number.text.split()
         self._advance()
-        if number.token_type is TokenType.STRING and self._next and self._next.text.upper() == "TO":
+        # After a plain number TO is another's: FLOOR(t + INTERVAL '1' DAY TO HOUR).
+        spans = number.token_type is TokenType.STRING and not number.text.strip(" +-").replace(".", "").isdigit()
+        if spans and self._next and self._next.text.upper() == "TO":
             span = self._curr.text.upper()
             self._advance(2)
             span = f"{span} TO {self._curr.text.upper()}"
@@ -424,7 +429,7 @@ class DeltaStreamParser(Parser):
         unit = text[1] if len(text) == 2 else self._curr.text
         if len(text) < 2:
             self._take("a unit of time")
-        if not text or len(text) > 2 or unit.upper().removesuffix("S") not in (*UNIT_MS, "MONTH", "QUARTER", "YEAR"):
+        if not text or len(text) > 2 or not _is_unit(unit):
             self._retreat(self._index - 1)
             self.raise_error("an interval")
         return self.expression(
@@ -439,23 +444,34 @@ class DeltaStreamParser(Parser):
         return result
 
     def _parse_range(self, *args: Any, **kw: Any) -> Any:
+        first = self._curr
         value = super()._parse_range(*args, **kw)
         negated = self._curr.token_type is TokenType.NOT and self._next.text.upper() == "SIMILAR"
         if negated:
             self._advance()
         if isinstance(value, exp.Tuple) and self._match_text_seq("OVERLAPS"):
-            begin, other = self._index, self._parse_bitwise()
-            if not isinstance(other, exp.Tuple):
-                self._retreat(begin)
-                self.raise_error("a period")
-            else:
-                return exp.Anonymous(this="OVERLAPS", expressions=[*value.expressions, *other.expressions])
+            return self._overlaps(first, value)
         if value is None or not self._match_text_seq("SIMILAR", "TO"):
             return value
         if (pattern := self._parse_bitwise()) is None:
             self.raise_error("a pattern")
         similar = exp.Anonymous(this="SIMILAR", expressions=[value, pattern])
         return self.expression(exp.Not(this=similar)) if negated else similar
+
+    def _overlaps(self, first: Token, period: exp.Tuple) -> exp.Expr | None:
+        """``(a, b) OVERLAPS (c, d)``, which begins with token ``first``."""
+        begin, other = self._index, self._parse_bitwise()
+        if not isinstance(other, exp.Tuple):
+            self._retreat(begin)
+            self.raise_error("a period")
+            return None
+        for side, one, token in (("left", period, first), ("right", other, self._tokens[begin])):
+            if len(one.expressions) != 2:
+                what = f"wrong number of parameters on {side} side of OVERLAPS expression"
+                raise InvalidStatement(what=what, at=token.start)
+        return self.expression(
+            exp.Anonymous(this="OVERLAPS", expressions=[*period.expressions, *other.expressions]), first
+        )
 
     def _is(self, this: exp.Expr | None) -> exp.Expr | None:
         """``IS``; with ``[NOT] JSON [VALUE | SCALAR | ARRAY | OBJECT]`` too."""
@@ -617,7 +633,7 @@ class DeltaStreamParser(Parser):
 
     def _arrow(self, this: exp.Expr | None, field: exp.Expr | None) -> exp.Expr:
         if not isinstance(field, exp.Column) or len(field.parts) != 1:
-            self._retreat(self._index - 1)
+            self._retreat(self._index - (field is not None))
             self.raise_error("a field")
         assert isinstance(field, exp.Column)
         return self.expression(exp.Dot(this=this, expression=field.this))
@@ -762,16 +778,32 @@ def _mark_windows(found: Sequence[Token]) -> None:
 
 
 def _mark_names(found: Sequence[Token]) -> None:
-    """Any word names a field or a column after ``->`` or ``.``; INTERVAL and WITHIN do but before what they begin."""
-    for before, word, after in zip([None, *found], found, [*found[1:], None], strict=False):
+    """Any word names a field or a column after ``->`` or ``.``, ``-> FROM`` but before a relation; INTERVAL and WITHIN
+    do but before what they begin.
+    """
+    for i, word in enumerate(found):
         if word.token_type not in WORDS:
             continue
-        named = before is not None and before.token_type in (TokenType.ARROW, TokenType.DOT)
+        after = found[i + 1] if i + 1 < len(found) else None
+        named = i > 0 and found[i - 1].token_type in (TokenType.ARROW, TokenType.DOT)
+        if word.token_type is TokenType.FROM and named and found[i - 1].token_type is TokenType.ARROW:
+            named = after is None or after.token_type not in _RELATIONS
         if word.token_type in (TokenType.INTERVAL, WITHIN) and not named:
-            quantity = after is not None and after.token_type in _QUANTITY
-            named = not quantity and (after is None or after.text.upper() != "GROUP")
+            named = not _begins_quantity(found, i + 1) and (after is None or after.text.upper() != "GROUP")
         if named:
             word.token_type = TokenType.VAR
+
+
+def _begins_quantity(found: Sequence[Token], i: int) -> bool:
+    """Whether an interval's quantity begins at a token, or what is taken for one: a parameter, or a sign before it."""
+    quantity, unit = found[i + 1 : i + 2], found[i + 2 : i + 3]
+    if i < len(found) and found[i].token_type in _SIGNED and quantity and quantity[0].token_type in _QUANTITY:
+        return quantity[0].token_type is TokenType.STRING or any(_is_unit(u.text) for u in unit)
+    return i < len(found) and (found[i].token_type in _QUANTITY or found[i].text.startswith("$"))
+
+
+def _is_unit(word: str) -> bool:
+    return word.upper().removesuffix("S") in _UNITS
 
 
 def _settle_windows(tree: exp.Expr) -> None:

@@ -105,6 +105,23 @@ def test_what_cannot_be_done_is_an_error(expression: str, code: str, rows: DataF
     assert "SQLSTATE" not in fault.message and fault.hint
 
 
+@pytest.mark.parametrize(
+    "expression, code",
+    [
+        ("DATE_FORMAT(ts, '#' || k)", "22007"),
+        ("TO_TIMESTAMP(s, 'MMMMM' || k)", "22007"),
+        ("REGEXP_EXTRACT_ALL(s, '(' || k)", "2201B"),
+        ("REGEXP_REPLACE(s, '(' || k, 'x')", "2201B"),
+        ("REGEXP_EXTRACT(s, '(H)', 5)", "22023"),
+    ],
+)
+def test_a_pattern_that_only_a_row_shows_to_be_wrong(expression: str, code: str, rows: DataFrame) -> None:
+    with pytest.raises(PySparkException) as e:
+        _values(rows, [expression])
+    fault = faults.from_chain([{"class": "org.apache.spark.SparkRuntimeException", "message": str(e.value)}])
+    assert (fault.kind, fault.sqlstate) == ("data", code)
+
+
 def test_every_function_is_called() -> None:
     text = "\n".join(c.input.upper() for c in cases(Path(__file__).parent / "functions.test"))
     random = {"RAND", "RAND_INTEGER", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_ROW_TIMESTAMP", "LOCALTIMESTAMP",

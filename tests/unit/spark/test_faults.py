@@ -108,3 +108,29 @@ def test_a_folder_that_executors_do_not_share() -> None:
     fault = faults.from_chain(chain)
     assert (fault.kind, fault.sqlstate) == ("refused", "58030")
     assert fault.detail == "h1 does not see it, h2 does not see it."
+
+
+@pytest.mark.parametrize(
+    ("chain", "code", "message"),
+    [
+        ([link("org.apache.spark.SparkRuntimeException",
+               "[INVALID_DATETIME_PATTERN.WITH_SUGGESTION] Unrecognized datetime pattern: '#'. SQLSTATE: 22007"),
+          link("java.lang.IllegalArgumentException", "Pattern includes reserved character: '#'")],
+         "22007", "invalid pattern of a date or time: pattern includes reserved character: '#'"),
+        ([link("org.apache.spark.SparkUpgradeException",
+               "[INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION] You may get … SQLSTATE: 42K0B"),
+          link("org.apache.spark.SparkIllegalArgumentException",
+               "[INVALID_DATETIME_PATTERN.LENGTH] Unrecognized datetime pattern: MMMMM. SQLSTATE: 22007")],
+         "22007", "invalid pattern of a date or time: unrecognized datetime pattern: MMMMM"),
+        ([link("org.apache.spark.SparkRuntimeException",
+               "[INVALID_PARAMETER_VALUE.PATTERN] The value of `regexp` … is invalid: '('. SQLSTATE: 22023"),
+          link("java.util.regex.PatternSyntaxException", "Unclosed group near index 1\n(")],
+         "2201B", "invalid regular expression: unclosed group near index 1"),
+        ([link("org.apache.spark.SparkRuntimeException",
+               "[INVALID_PARAMETER_VALUE.REGEX_GROUP_INDEX] Expects group index between 0 and 1. SQLSTATE: 22023")],
+         "22023", "expects group index between 0 and 1"),
+    ],
+)  # fmt: skip
+def test_patterns_that_only_a_row_shows_to_be_wrong(chain: list[dict[str, object]], code: str, message: str) -> None:
+    fault = faults.from_chain([OUTER, *chain])
+    assert (fault.kind, fault.sqlstate, fault.message) == ("data", code, message)
