@@ -23,6 +23,7 @@ _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]?\d(:[0-5]?\d(\.\d{0,6})?)?")
 _BOOLEANS = ("t", "true", "y", "yes", "1", "f", "false", "n", "no", "0")
 _COSTLY = re.compile(r"\b(if|rand|uuid)\(")  # what is not to be computed, or drawn, more than once
+_SUFFIX = {"TINYINT": "Y", "SMALLINT": "S", "INTEGER": "", "BIGINT": "L"}  # of Spark's literals of a type
 _ZERO = f"raise_error({quote_text('22012 division by zero')})"
 
 
@@ -31,7 +32,7 @@ def cast(sql: str, source: Type | None, to: Type, node: exp.Expr | None, tries: 
     if to.name == "VARCHAR":
         text = texts.as_text(sql, source)
         return f"left({text}, {to.params[0]})" if to.params else text
-    if source is not None and not to.is_scalar and _is_ours(source, to):
+    if source is not None and not to.is_scalar and is_ours(source, to):
         return _nested(sql, source, to, tries)
     # Spark has no cast from a point in time to a time of day.
     clock = to.name == "TIME" and infer.is_a(source, "TIMESTAMP", "TIMESTAMP_LTZ")
@@ -47,13 +48,13 @@ def cast(sql: str, source: Type | None, to: Type, node: exp.Expr | None, tries: 
         error = f"raise_error(concat({start}, left({value}, 100), '\"'))"
         return f"coalesce(cast({value} as {to.spark}), if({value} is null, null, {error}))"
 
-    return _once(checked, sql) if _COSTLY.search(sql) else checked(sql)
+    return _once(checked, sql) if raises(sql) else checked(sql)
 
 
-def _is_ours(source: Type, to: Type) -> bool:
+def is_ours(source: Type, to: Type) -> bool:
     """Whether Spark's own cast would give another value, or NULL where an error is due."""
     if not to.is_scalar and source.name == to.name:
-        return any(_is_ours(a, b) for a, b in zip(_parts(source), _parts(to), strict=True))
+        return any(is_ours(a, b) for a, b in zip(_parts(source), _parts(to), strict=True))
     if to.name == "VARCHAR":
         return bool(to.params) or texts.as_text("x", source) not in ("x", "cast(x as string)")
     return source.name == "VARCHAR" or (to.name == "TIME" and infer.is_a(source, "TIMESTAMP", "TIMESTAMP_LTZ"))
@@ -140,4 +141,16 @@ def divided(left: str, right: str, types: tuple[Type | None, Type | None], node:
         known = "" if _NUMBER.fullmatch(one) else f" and {one} is not null"
         return f"if({two} = 0{known}, {_ZERO}, {text})"
 
-    return _once(checked, left, right) if _COSTLY.search(left) or _COSTLY.search(right) else checked(left, right)
+    whole_numbers = infer.is_integral(*types)
+    costly = _COSTLY.search(left) is not None and not (fractions and "%" in whole)
+    if _COSTLY.search(right) or (costly and not (fractions or whole_numbers)):
+        return _once(checked, left, right)
+    if not costly:
+        return checked(left, right)
+    # What is divided stands in it once. Where it is NULL, Spark computes no further and does not come to the error.
+    if fractions:
+        beside, one = f"* if({right} = 0, cast('Infinity' as double), 1D)", "1"
+    else:
+        zero, one = (f"{n}{_SUFFIX[t.name]}" for n, t in zip("01", types, strict=True) if t is not None)
+        beside = f"+ if({right} = 0, {_ZERO}, {zero})"
+    return whole.format(f"({left} {beside})", f"if({right} = 0, {one}, {right})")

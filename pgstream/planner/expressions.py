@@ -40,6 +40,7 @@ from pgstream.types import Type
 
 RANKS = ("ROW_NUMBER", "RANK", "DENSE_RANK")
 NEIGHBOURS = ("LAG", "LEAD")
+ROW = "named_struct("
 _CLOCK = ("DAY", "HOUR", "MINUTE", "SECOND")
 _WITHIN = {"HOUR": 23, "MINUTE": 59, "SECOND": 59, "MONTH": 11}  # the most of a part that is not an interval's first
 _MOST = {"YEAR": 178_956_970, "MONTH": 2**31 - 1, "DAY": 106_751_991, "HOUR": 2_562_047_788, "MINUTE": 153_722_867_280,
@@ -422,17 +423,22 @@ class Compiler:
     # Casts
 
     def on_cast(self, node: exp.Cast) -> Typed:
-        return self._cast(node, "cast")
+        return self._as(node.this, self._type(node.args["to"]), False, at(node))
 
     def on_trycast(self, node: exp.Expr) -> Typed:
-        return self._cast(node, "try_cast")
+        return self._as(node.this, self._type(node.args["to"]), True, at(node))
 
-    def _cast(self, node: exp.Expr, word: str) -> Typed:
-        to = self._type(node.args["to"])
-        value = self.compile(node.this)
+    def _as(self, node: exp.Expr, to: Type, tries: bool, position: int | None) -> Typed:
+        """The cast of an expression; of a row that is written out each value is cast where it stands."""
+        value = self.compile(node)
         if not infer.can_cast(value.type, to):
-            raise CannotCast(source=str(value.type).lower(), to=str(to).lower(), at=at(node))
-        return Typed(checked.cast(value.sql, value.type, to, node.this, word == "try_cast"), to)
+            raise CannotCast(source=str(value.type).lower(), to=str(to).lower(), at=position)
+        row = comparisons.row_of(node) if to.name == "STRUCT" and value.sql.startswith(ROW) else None
+        if row is None or value.type is None or not checked.is_ours(value.type, to):
+            return Typed(checked.cast(value.sql, value.type, to, node, tries), to)
+        values = [self._as(v, t, tries, at(v)).sql for v, (_, t) in zip(row, to.fields, strict=True)]
+        text = ", ".join(f"{quote_text(n)}, {v}" for v, (n, _) in zip(values, to.fields, strict=True))
+        return Typed(f"{ROW}{text})", to)
 
     def _type(self, node: exp.Expr) -> Type:
         try:
@@ -497,7 +503,7 @@ def row(values: Sequence[Typed]) -> Typed:
     fields = [(f"f{i}", types.NULL if v.sql == "null" else v.type) for i, v in enumerate(values)]
     known = tuple((name, type_) for name, type_ in fields if type_ is not None)
     text = ", ".join(f"'{name}', {v.sql}" for (name, _), v in zip(fields, values, strict=True))
-    return Typed(f"named_struct({text})", Type("STRUCT", fields=known) if len(known) == len(fields) else None)
+    return Typed(f"{ROW}{text})", Type("STRUCT", fields=known) if len(known) == len(fields) else None)
 
 
 def _span(text: str, unit: str, position: int | None) -> Typed:

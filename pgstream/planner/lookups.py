@@ -214,4 +214,5 @@ def _is_of_row(call: exp.Anonymous) -> bool:
 
 def _is_called(node: exp.Expr) -> bool:
     row = FUNCTIONS.get(str(node.this).upper()) if isinstance(node, exp.Anonymous) else None
-    return row is not None and not row.aggregate and node.find(exp.Query) is None
+    # A row is none: its values are given one by one.
+    return row is not None and row.call != "row" and not row.aggregate and node.find(exp.Query) is None

@@ -99,7 +99,8 @@ class Slices:
             return base[0], self._closed(base[1], T.L_BRACKET)
         # A cast may be written with :: as well, and is then not told.
         called = isinstance(node, exp.Anonymous) or (isinstance(node, exp.Cast) and start in self._casts)
-        if called and start is not None:
+        # Nor is what begins with a parenthesis: (a, b) OVERLAPS (c, d).
+        if called and start is not None and self.text[start] != "(":
             return start, self._closed(start, T.L_PAREN)
         return None
 

@@ -87,6 +87,8 @@ def test_functions(case: Case, rows: DataFrame) -> None:
         ("x % (x - x)", "22012"),
         ("mod(n, n - n)", "22012"),
         ("b / n / (n - n)", "22012"),
+        ("b / n % (n - n)", "22012"),
+        ("x / n / (x - x)", "22012"),
         ("b / (n - n) / n", "22012"),
         ("CAST(ROW(s, f) AS STRUCT<a INT, b VARCHAR>)", "22P02"),
         ("CAST(ARRAY['1', s] AS ARRAY<INTEGER>)", "22P02"),
