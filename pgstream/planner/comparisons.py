@@ -82,10 +82,10 @@ def check(operator: str, left: tuple[exp.Expr, Typed], right: tuple[exp.Expr, Ty
     if not infer.can_compare(left[1].type, right[1].type):
         what = f"{str(left[1].type).lower()} {operator} {str(right[1].type).lower()}"
         raise UndefinedOperator(what=what, at=at(left[0]) or at(right[0]))
-    _check_fields(operator, left, right)
+    check_fields(operator, left, right)
 
 
-def _check_fields(operator: str, left: tuple[exp.Expr, Typed], right: tuple[exp.Expr, Typed]) -> None:
+def check_fields(operator: str, left: tuple[exp.Expr, Typed], right: tuple[exp.Expr, Typed]) -> None:
     """Whether two values of type STRUCT can be compared. Errors: InvalidStatement, UndefinedOperator, TypeMismatch."""
     one, two = left[1].type, right[1].type
     if one is None or two is None or one.name != "STRUCT" or two.name != "STRUCT":

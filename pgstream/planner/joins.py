@@ -255,6 +255,7 @@ def _pair(condition: exp.Expr, left: Scope, right: Scope) -> Pair | None:
     if (sides := _sides(one, two, left, right)) is None and (sides := _sides(two, one, left, right)) is None:
         return None
     on_left, on_right = sides
+    comparisons.check_fields("=", (one, on_left[0]), (two, on_right[0]))
     return plan.Expr("key", on_left[0].sql, on_left[1]), plan.Expr("key", on_right[0].sql, on_right[1])
 
 
