@@ -25,11 +25,10 @@ async def outlast(*waited: asyncio.Future[Any]) -> None:
 
 
 async def whole(work: Coroutine[Any, Any, T]) -> T:
-    """Do it in a task of its own, to the end. Errors: its own; else CancelledError, when canceled meanwhile."""
+    """Do it in a task of its own, to the end. Errors: its own; CancelledError (from it) when canceled meanwhile."""
     task = asyncio.create_task(work)
     try:
         await outlast(task)
-    finally:
-        if task.done() and not task.cancelled() and (e := task.exception()) is not None:
-            raise e
+    except asyncio.CancelledError as e:
+        raise e from None if task.cancelled() else task.exception()
     return task.result()

@@ -7,6 +7,7 @@ Must not know: the PostgreSQL objects made from a row (``objects``).
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 
 from sqlalchemy import and_, select
@@ -30,6 +31,12 @@ async def find(session: AsyncSession, full: FullName, at: int | None = None) -> 
     if row is None:
         raise UndefinedRelation(name=str(full), at=at)
     return row
+
+
+async def recorded(session: AsyncSession, ids: Collection[str]) -> bool:
+    """Whether one of these is there."""
+    row = models.RelationRow
+    return await session.scalar(select(row.id).where(row.id.in_(ids)).limit(1)) is not None
 
 
 async def create(session: AsyncSession, record: RelationRecord, at: int | None = None) -> RelationRecord:

@@ -485,6 +485,11 @@ class Catalog:
             for record, at in records:
                 await change.relation(record, at)
 
+    async def has_recorded(self, records: Iterable[RelationRecord]) -> bool:
+        """Whether one of these is in the catalogue itself, which the snapshot may not know yet."""
+        async with self._reading() as session:
+            return await relations.recorded(session, [r.id for r in records])
+
     async def drop_relation(self, full: FullName, at: int | None = None) -> None:
         async with self._change() as change:
             record = await relations.drop(change.session, full, at)

@@ -17,7 +17,7 @@ import structlog
 
 from pgstream import stores, traces
 from pgstream.catalog.records import ColumnRecord, QueryRecord, RelationRecord
-from pgstream.errors import NotSupported, NotYet, PgStreamError, UndefinedQuery
+from pgstream.errors import DependentsExist, NotSupported, NotYet, PgStreamError, UndefinedQuery
 from pgstream.names import FullName
 from pgstream.planner import real_time
 from pgstream.planner.held import held
@@ -249,28 +249,55 @@ async def recording(
     try:
         yield
     except BaseException:
-        try:
-            await whole(_take_back(ctx, query, also))
-        except PgStreamError as e:
-            undo.pop_all()
-            log.warning("query may have been recorded", query_id=query, error=e.text)
+        await whole(_take_back(ctx, query, undo, also))
         raise
 
 
 async def launch(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName] = ()) -> None:
     """Start a recorded query, and keep what ``undo`` would undo. ``also``: relations that go with it if it cannot."""
     traces.note({traces.QUERY_ID: query})
-    undo.push_async_callback(lambda: whole(_discard(ctx, query, also)))
-    await ctx.engine.launch(query, also)
+    undo.push_async_callback(lambda: whole(_give_up(ctx, query, undo, also)))
+    try:
+        await ctx.engine.launch(query, also)
+    except PgStreamError:
+        if await whole(_is_kept(ctx, query, also)):
+            undo.pop_all()
+        raise
     undo.pop_all()
 
 
-async def _take_back(ctx: Context, query: str, also: Collection[FullName]) -> None:
+async def _is_kept(ctx: Context, query: str, also: Collection[FullName]) -> bool:
+    """Whether a query that cannot run stays, errored: somebody reads already what it made."""
+    try:
+        if (await ctx.catalog.query(query)).actual == "errored":
+            await ctx.catalog.discard_query(query, also)
+    except DependentsExist:
+        log.warning("query kept that cannot run", query_id=query)
+        return True
+    except PgStreamError:  # it is gone, or undoing it will say why not
+        pass
+    return False
+
+
+async def _take_back(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName]) -> None:
     try:
         await ctx.catalog.query(query)
     except UndefinedQuery:  # nothing of it was recorded, so what is there of these names is somebody else's
         return
-    await _discard(ctx, query, also)
+    except PgStreamError as e:
+        undo.pop_all()
+        log.warning("query may have been recorded", query_id=query, error=e.text)
+        return
+    await _give_up(ctx, query, undo, also)
+
+
+async def _give_up(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName]) -> None:
+    """Discard a query. Where that cannot be, what was made for it stays."""
+    try:
+        await _discard(ctx, query, also)
+    except PgStreamError as e:
+        undo.pop_all()
+        log.warning("query kept that was given up", query_id=query, error=e.text)
 
 
 async def _discard(ctx: Context, query: str, also: Collection[FullName]) -> None:

@@ -85,9 +85,9 @@ class CreateSchema(Statement):
                 raise DuplicateSchema(name=name, at=named.at)
             ctx.notice(f'schema "{name}" already exists, skipping')
             return done(self.tag, exists("schema", label, path))
-        await ctx.catalog.create_schema(database, name, owner, at=named.at, transaction=transaction)
-        if transaction is not None:
+        if transaction is not None:  # first: who is canceled may have made it
             ctx.session.undecided.append(Undecided(database, name))
+        await ctx.catalog.create_schema(database, name, owner, at=named.at, transaction=transaction)
         return done(self.tag, ddl("schema", label, "CREATE", path))
 
 

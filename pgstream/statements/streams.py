@@ -90,8 +90,8 @@ class CreateStream(Statement):
                 undo.push_async_callback(topics.drop, ctx, d)
                 if relation.kind == "table":  # whoever meant one that is there has misspelt it
                     ctx.notice(f'table "{d.entity}" was not in store "{d.store.name}", and is made with these columns')
-            await ctx.catalog.create_relation(relation, at=self.name.at)
-            undo.pop_all()
+            async with topics.recording(ctx, [relation], undo):
+                await ctx.catalog.create_relation(relation, at=self.name.at)
         return done(self.tag, ddl(self.kind, str(full), "CREATE", full.path))
 
     async def explain(self, ctx: Context) -> Explained:

@@ -36,8 +36,8 @@ async def begin(ctx: Context, sql: str, steps: Sequence[Declaring | Starting], a
                 undo.push_async_callback(topics.drop, ctx, step.sink)
         declared = [s for s in steps if isinstance(s, Declaring)]
         if not parts:
-            await ctx.catalog.create_relations([(s.relation, s.at) for s in declared])
-            undo.pop_all()
+            async with topics.recording(ctx, [s.relation for s in declared], undo):
+                await ctx.catalog.create_relations([(s.relation, s.at) for s in declared])
             return None
         whole = plan(parts)
         made = continuous.record(ctx, sql, continuous.APPLICATION, whole, parts)

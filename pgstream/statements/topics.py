@@ -8,15 +8,29 @@ Must not know: how a store makes one. Start reading at ``settle``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import structlog
 
 from pgstream import types
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import InvalidOption, MissingOption, NotSupported, TypeMismatch, UndefinedColumn, UndefinedEntity
+from pgstream.errors import (
+    InvalidOption,
+    MissingOption,
+    NotSupported,
+    PgStreamError,
+    TypeMismatch,
+    UndefinedColumn,
+    UndefinedEntity,
+)
 from pgstream.statements import places
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
 from pgstream.stores.spec import Can, EntityColumn, EntityInfo
+from pgstream.tasks import whole
+
+log = structlog.get_logger(__name__)
 
 
 async def settle(
@@ -58,6 +72,30 @@ async def drop(ctx: Context, d: Declared) -> None:
     """Undo ``settle`` when it made the entity."""
     async with places.open_store(ctx, d.store) as admin:
         await admin.drop(d.entity)
+
+
+@asynccontextmanager
+async def recording(ctx: Context, relations: Collection[RelationRecord], undo: AsyncExitStack) -> AsyncIterator[None]:
+    """Around the recording of relations, all or none. What ``undo`` would undo stays when the catalogue has them, also
+    when an error, or who cancels it, comes then; and where nobody can tell.
+    """
+    try:
+        yield
+    except BaseException:
+        await whole(_keep_recorded(ctx, relations, undo))
+        raise
+    undo.pop_all()
+
+
+async def _keep_recorded(ctx: Context, relations: Collection[RelationRecord], undo: AsyncExitStack) -> None:
+    names = [str(r.full) for r in relations]
+    try:
+        if not await ctx.catalog.has_recorded(relations):
+            return
+        log.warning("relations were recorded, though not said so", relations=names)
+    except PgStreamError as e:
+        log.warning("relations may have been recorded", relations=names, error=e.text)
+    undo.pop_all()
 
 
 async def warn_of_retention(ctx: Context, d: Declared) -> None:
