@@ -92,6 +92,8 @@ _TAKE_TURN = text(postgres.TAKE_TURN)
 _COPY_TURN = text(system_copies.TURN)
 _CLOSES_S = 5
 """How long connections that are in use are waited for in the end."""
+_LEFT_WAIT_S = 1.0
+"""How long what is over waits for the batch that is being written."""
 log = structlog.get_logger(__name__)
 
 
@@ -190,6 +192,8 @@ class Catalog:
         self.generated_password: str | None = None
         self.repaired: list[str] = []
         """What opening it had to repair, in sentences."""
+        self._left_logs: dict[str, set[str]] = {}
+        """By discarded query, the databases in which something may wait for it still."""
         self.snapshot = Snapshot()
         self._reader = Reader()
         self.spread: Callable[[Delta], Awaitable[None]] = _to_nobody
@@ -715,19 +719,23 @@ class Catalog:
         those of an application that it only declared. The query itself may be gone already.
         """
         logging: set[str] = set()
-        async with self._change() as change:
-            with contextlib.suppress(UndefinedQuery):
-                row = await queries.find(change.session, id)
-                await self.end_beside(id)
-                logging = self._logging(rows.query(row))
-                await change.session.delete(row)
-                await change.session.flush()
-            for made in [r for r in self.snapshot.relations.values() if r.query == id or r.full in also]:
-                record = await relations.drop(change.session, made.full)
-                await authority.forget(change.session, "relation", str(made.full))
-                await objects.drop_relation(await change.dropping(made.full.database), record)
+        try:
+            async with self._change() as change:
+                with contextlib.suppress(UndefinedQuery):
+                    row = await queries.find(change.session, id)
+                    await self.end_beside(id)
+                    logging = self._logging(rows.query(row))
+                    await change.session.delete(row)
+                    await change.session.flush()
+                for made in [r for r in self.snapshot.relations.values() if r.query == id or r.full in also]:
+                    record = await relations.drop(change.session, made.full)
+                    await authority.forget(change.session, "relation", str(made.full))
+                    await objects.drop_relation(await change.dropping(made.full.database), record)
+        finally:
+            if logging:
+                self._left_logs[id] = logging
         await self._copy_queries([id])
-        await self._drop_view_logs(logging, id)
+        await self.drop_left_logs()
 
     async def forget_ended(self, days: int) -> int:
         """Forget the queries that were terminated longer ago, and what was granted on them; how many. No one resumes
@@ -751,9 +759,27 @@ class Catalog:
         """What waits for a query that is to end: nobody reads it any more."""
         await self._drop_view_logs(self._logging(await self.query(id)), id)
 
-    async def _drop_view_logs(self, databases: Collection[str], id: str) -> None:
+    async def drop_left_logs(self) -> None:
+        """What waits for queries that were discarded. Where a batch keeps it for long, the next call drops it."""
+        for id, logging in list(self._left_logs.items()):
+            try:
+                if not await self._is_known(id):
+                    await self._drop_view_logs(logging & self.snapshot.databases.keys(), id, _LEFT_WAIT_S)
+            except PgStreamError as e:
+                log.warning("what waits for a discarded query stays for now", query_id=id, error=e.text)
+            else:
+                self._left_logs.pop(id, None)
+
+    async def _is_known(self, id: str) -> bool:
+        async with self._reading() as session:
+            return bool(await queries.every(session, [id]))
+
+    async def _drop_view_logs(
+        self, databases: Collection[str], id: str, within_s: float = postgres.LOCK_WAIT_S
+    ) -> None:
         for database in databases:
             async with self._administrator.connect(database) as conn:
+                await postgres.run(conn, f"SET lock_timeout = '{within_s}s'")
                 await view_logs.drop(conn, id)
 
     def _logging(self, record: QueryRecord) -> set[str]:

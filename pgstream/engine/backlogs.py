@@ -28,13 +28,14 @@ class Backlogs:
         self._next = 0.0
 
     async def look(self) -> None:
-        """Give up what is too much, when it is time to look again."""
+        """Give up what is too much, and what was left of queries that are gone, when it is time to look again."""
         now = asyncio.get_running_loop().time()
-        if not self._most_mb or now < self._next:
+        if now < self._next:
             return
         self._next = now + PAUSE_S
         try:
-            for query in await self._catalog.queries():
+            await self._catalog.drop_left_logs()
+            for query in await self._catalog.queries() if self._most_mb else ():
                 if query.actual == "errored":
                     await self._bound(query)
         except PgStreamError as e:

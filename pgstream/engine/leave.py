@@ -39,8 +39,8 @@ async def leave(catalog: Catalog, checkpoint: Path) -> None:
                 await cast(Leaving, admin).forget(left)
             finally:
                 await admin.close()
-        except PgStreamError as e:
-            log.warning("left behind", store=record.name, what=left, why=e.text)
+        except Exception as e:  # whatever one store does, the others' turn comes, and the query's end
+            log.warning("left behind", store=record.name, what=left, why=_why(e))
 
 
 async def unmark(catalog: Catalog, record: QueryRecord) -> None:
@@ -63,8 +63,12 @@ async def unmark(catalog: Catalog, record: QueryRecord) -> None:
                 await cast(Marking, admin).unmark(record.id)
             finally:
                 await admin.close()
-        except PgStreamError as e:
-            log.warning("left behind", store=name, what=f"groups of query {record.id}", why=e.text)
+        except Exception as e:
+            log.warning("left behind", store=name, what=f"groups of query {record.id}", why=_why(e))
+
+
+def _why(e: Exception) -> str:
+    return e.text if isinstance(e, PgStreamError) else f"{type(e).__name__}: {e}"
 
 
 def _left(checkpoint: Path) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from pgstream.engine.progress import ProgressLog
 from pgstream.engine.suspects import CRASHES, Suspects
 from pgstream.errors import NotReady, PgStreamError, UndefinedQuery
 from pgstream.names import FullName
+from pgstream.tasks import whole
 
 LAUNCH_S = 10.0
 REGAIN = "Grant it again, then RESTART QUERY."
@@ -46,8 +47,8 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class Run:
     """One query as this server knows it. ``lock`` keeps its steps in order. ``failing``: it has ended, and its pause is
-    about to begin. ``whole``: it ended between two batches. ``trace``: the span that asks for its next start;
-    ``origin``: the one in which it was created.
+    about to begin. ``finishing``: what it leaves is being taken away. ``whole``: it ended between two batches.
+    ``trace``: the span that asks for its next start; ``origin``: the one in which it was created.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Run:
     at_worker: bool = False
     stopping: bool = False
     failing: bool = False
+    finishing: bool = False
     whole: bool = False
     failures: int = 0
     running_since: float | None = None
@@ -168,7 +170,7 @@ class Queries:
         for record in records:
             run = self._run(record.id)
             run.attempt = max(run.attempt, record.attempt)
-            if run.at_worker or run.failing:
+            if run.at_worker or run.failing or run.finishing:
                 continue
             if record.intended == "terminated":
                 self._spawn(self._finish(run))
@@ -186,7 +188,7 @@ class Queries:
         for record in strays:
             run = self._run(record.id)
             run.attempt = max(run.attempt, record.attempt)
-            if run.lock.locked() or run.stopping or run.failing or run.id in self._suspects:
+            if run.lock.locked() or run.stopping or run.failing or run.finishing or run.id in self._suspects:
                 continue
             if record.intended == "terminated":
                 log.warning("query ended that was left to end", query_id=run.id)
@@ -216,14 +218,35 @@ class Queries:
         finally:
             run.launching = None
         if fault is not None and fault.kind not in faults.RETRIED:
-            try:
-                record = await self._catalog.query(id)
-                await self._catalog.discard_query(id, also)
-                await self._forget(run)
-                self._spawn(self._unmark(record))
-            except PgStreamError as e:  # somebody reads the relation already
-                log.warning("query kept that cannot run", query_id=id, error=e.text)
+            if (forgetting := await whole(self._discard(run, also))) is not None:
+                await asyncio.wait([forgetting])
             raise faults.error(fault)
+
+    async def _discard(self, run: Run, also: Collection[FullName]) -> asyncio.Task[None] | None:
+        """Take a query that cannot run out of the catalogue, unless somebody reads what it made. What takes away
+        the rest of it, then.
+        """
+        record = None
+        try:
+            record = await self._catalog.query(run.id)
+            await self._catalog.discard_query(run.id, also)
+        except PgStreamError as e:
+            if not await self._is_gone(run.id):
+                log.warning("query kept that cannot run", query_id=run.id, error=e.text)
+                return None
+            log.warning("query discarded with an error", query_id=run.id, error=e.text)
+        if record is not None:
+            self._spawn(self._unmark(record))
+        return self._spawn(self._forget(run))
+
+    async def _is_gone(self, id: str) -> bool:
+        try:
+            await self._catalog.query(id)
+        except UndefinedQuery:
+            return True
+        except PgStreamError:  # nobody can tell
+            pass
+        return False
 
     async def terminate(self, id: str) -> None:
         """End a query for good. Returns when it has ended, or after a while with the end under way."""
@@ -432,6 +455,16 @@ class Queries:
             log.warning("state of a query not recorded", query_id=run.id, error=e.text)
 
     async def _finish(self, run: Run) -> None:
+        """Once at a time: a store may take its time to answer, and somebody looks again every few seconds."""
+        if run.finishing:
+            return
+        run.finishing = True
+        try:
+            await self._take_away(run)
+        finally:
+            run.finishing = False
+
+    async def _take_away(self, run: Run) -> None:
         await self.progress.flush()
         try:
             await self._catalog.drop_view_logs(run.id)

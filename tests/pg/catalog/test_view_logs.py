@@ -10,12 +10,13 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from pgstream.catalog import store
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.embedded.cluster import binaries
 from pgstream.engine.backlogs import Backlogs
 from pgstream.engine.requests import check_logs
-from pgstream.errors import NotReady
+from pgstream.errors import DependentsExist, NotReady, RelayedError, UndefinedQuery
 from pgstream.names import FullName, view_log
 from pgstream.planner.plan import Plan, ViewSink, ViewSource
 from tests.pg.catalog.test_catalog import query, view
@@ -182,6 +183,42 @@ async def test_what_waits_for_an_errored_query_is_bounded(catalog: Catalog, work
     with pytest.raises(NotReady, match="were given up"):
         await check_logs(catalog, reader, plan)
     worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+
+
+async def test_what_waits_for_a_discarded_query_goes_when_it_can(
+    catalog: Catalog, worker: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long batch writes the view, or an error comes, when the query is discarded."""
+    monkeypatch.setattr(store, "_LEFT_WAIT_S", 0.1)
+    reader = await read(catalog)
+    with psycopg.connect(catalog.worker_url("main")) as batch:
+        batch.execute("INSERT INTO public.counts VALUES ('b', 2)")
+        await catalog.discard_query(reader.id)
+        with pytest.raises(UndefinedQuery):
+            await catalog.query(reader.id)
+    assert await catalog.view_logs(reader)
+    await Backlogs(catalog, 0).look()
+    assert await catalog.view_logs(reader) == {} and catalog._left_logs == {}
+
+    async def fails() -> None:
+        raise RelayedError(code="53100", text="no room")
+
+    again = await catalog.create_query(query("more", sources=(str(COUNTS),)), view("more"), reads=[COUNTS])
+    with monkeypatch.context() as m, pytest.raises(RelayedError):
+        m.setattr(catalog, "refresh", fails)
+        await catalog.discard_query(again.id)
+    await Backlogs(catalog, 0).look()
+    assert await catalog.view_logs(again) == {} and catalog._left_logs == {}
+
+
+async def test_what_waits_for_a_query_that_could_not_be_discarded_stays(catalog: Catalog) -> None:
+    reader = await read(catalog)
+    third = query("third", sources=("main.public.more",))
+    await catalog.create_query(third, view("third"))
+    with pytest.raises(DependentsExist):
+        await catalog.discard_query(reader.id)
+    await Backlogs(catalog, 0).look()
+    assert list(await catalog.view_logs(reader)) and catalog._left_logs == {}
 
 
 def plan_of(catalog: Catalog, reader: QueryRecord) -> Plan:

@@ -96,6 +96,9 @@ class FakeCatalog:
     async def drop_view_logs(self, id: str) -> None:
         await self.query(id)
 
+    async def drop_left_logs(self) -> None:
+        """Nothing was left."""
+
     async def record_progress(self, progress: Any) -> None:
         for id, values in progress.items():
             self.records[id] = replace(self.records[id], progress=values)

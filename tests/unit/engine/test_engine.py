@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +25,14 @@ from pgstream.engine.computation import Computation
 from pgstream.engine.history import History
 from pgstream.engine.readers import Readers
 from pgstream.engine.requests import Limits
-from pgstream.errors import EngineUnavailable, NotReady, RelayedError, StoreUnreachable, TooManyStreams
+from pgstream.errors import (
+    DependentsExist,
+    EngineUnavailable,
+    NotReady,
+    RelayedError,
+    StoreUnreachable,
+    TooManyStreams,
+)
 from pgstream.planner.plan import VERSION, Plan, RecordSink
 from tests.unit.engine.conftest import FAKE, Bench, result_plan, source, until, view_plan
 
@@ -325,6 +334,95 @@ async def test_what_the_writers_of_an_ended_query_kept_goes(bench: Bench, monkey
     with pytest.raises(RelayedError):
         await bench.engine.launch(refused)
     await until(lambda: asked[2:] == [refused, "closed"])
+
+
+async def test_a_query_that_is_gone_is_forgotten_whatever_its_discard_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when its client leaves in the midst of it; the client is told the fault else."""
+    real = bench.catalog.discard_query
+    come, go = asyncio.Event(), asyncio.Event()
+
+    async def discard(id: str, also: Any = ()) -> None:
+        await real(id, also)
+        come.set()
+        await go.wait()
+        raise StoreUnreachable(name="k", why="it is away")
+
+    monkeypatch.setattr(bench.catalog, "discard_query", discard)
+    await bench.engine.start()
+    for is_canceled in (True, False):
+        come.clear(), go.clear()
+        id = bench.catalog.add(fault="data")
+        place = bench.folder / "checkpoints" / id
+        place.mkdir(parents=True)
+        launching = asyncio.create_task(bench.engine.launch(id))
+        await asyncio.wait_for(come.wait(), 30)
+        if is_canceled:
+            launching.cancel()
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(asyncio.CancelledError if is_canceled else RelayedError):
+            await launching
+        await until(lambda place=place: not place.exists())
+        assert not bench.engine.pool("default")._queries.owns(id)
+
+
+async def test_a_query_that_is_kept_can_be_restarted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def discard(id: str, also: Any = ()) -> None:
+        raise DependentsExist(kind="stream", name="s", users=[("query", "2")])
+
+    monkeypatch.setattr(bench.catalog, "discard_query", discard)
+    await bench.engine.start()
+    id = bench.catalog.add(fault="data")
+    with pytest.raises(RelayedError):
+        await bench.engine.launch(id)
+    assert bench.catalog.records[id].actual == "errored" and bench.engine.pool("default")._queries.owns(id)
+
+
+async def test_the_end_of_a_query_is_one_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store does not answer; somebody finds every few seconds that the query has not ended."""
+    asked, go = list[str](), asyncio.Event()
+
+    async def slow(catalog: Any, folder: Path) -> None:
+        asked.append(folder.name)
+        await go.wait()
+
+    monkeypatch.setattr(life, "leave", slow)
+    id = bench.catalog.add()
+    (bench.folder / "checkpoints" / id).mkdir(parents=True)
+    bench.catalog.old.add(id)
+    await bench.engine.start()
+    await bench.state(id, "running")
+    await bench.engine.terminate(id)
+    for _ in range(20):
+        bench.engine.pool("default")._queries.reconcile()
+        await asyncio.sleep(0.02)
+    assert asked == [id] and bench.catalog.records[id].actual == "terminate_requested"
+    go.set()
+    await bench.state(id, "terminated")
+
+
+async def test_a_store_that_fails_in_any_way_keeps_no_query(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Store:
+        async def forget(self, left: Any) -> None:
+            asked.append(left["slot"])
+            raise ValueError("not a slot's name")
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr(leave.stores, "open_admin", lambda *_: Store())
+    id = bench.catalog.add()
+    for number in (0, 1):
+        place = bench.folder / "checkpoints" / id / "sources" / str(number)
+        place.mkdir(parents=True)
+        (place / "intent").write_text(json.dumps({"store": "k", "slot": f"s{number}"}))
+    await bench.engine.terminate(id)
+    assert asked == ["s0", "s1"] and bench.catalog.records[id].actual == "terminated"
+    assert not (bench.folder / "checkpoints" / id).exists()
 
 
 async def test_old_queries_are_forgotten_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
