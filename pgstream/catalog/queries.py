@@ -7,7 +7,7 @@ Must not know: what runs them (``engine``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,12 +68,14 @@ async def find(session: AsyncSession, ref: str, at: int | None = None) -> models
     return row
 
 
-async def locked(session: AsyncSession, id: str) -> QueryRecord:
-    """As it is now, and stays until the transaction's end. Errors: UndefinedQuery."""
-    row = await session.get(models.QueryRow, id, with_for_update=True)
-    if row is None:
-        raise UndefinedQuery(name=id)
-    return rows.query(row)
+async def locked(session: AsyncSession, ids: Collection[str]) -> dict[str, QueryRecord]:
+    """As they are now, and stay until the transaction's end; those that are there. Who locks several does it in the
+    order of their ids.
+    """
+    row = models.QueryRow
+    wanted = select(row).where(row.id.in_(ids)).order_by(row.id).with_for_update()
+    found = await session.scalars(wanted, execution_options={"populate_existing": True})
+    return {r.id: rows.query(r) for r in found}
 
 
 async def create(session: AsyncSession, record: QueryRecord) -> QueryRecord:
@@ -219,7 +221,7 @@ async def events(session: AsyncSession, id: str) -> list[QueryEvent]:
 
 async def record_progress(session: AsyncSession, progress: Mapping[str, Mapping[str, object]]) -> None:
     """Write the progress of several queries; ``updated_at`` stays, for it says when the query's state changed."""
-    for id, values in progress.items():
+    for id, values in sorted(progress.items()):  # as ``locked``
         await session.execute(
             update(models.QueryRow)
             .where(models.QueryRow.id == id)

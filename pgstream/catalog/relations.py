@@ -39,6 +39,12 @@ async def recorded(session: AsyncSession, ids: Collection[str]) -> bool:
     return await session.scalar(select(row.id).where(row.id.in_(ids)).limit(1)) is not None
 
 
+async def kept_by(session: AsyncSession, query: str) -> list[RelationRecord]:
+    """Those that a query makes or keeps."""
+    found = await session.scalars(select(models.RelationRow).where(models.RelationRow.query == query))
+    return [rows.relation(row) for row in found]
+
+
 async def create(session: AsyncSession, record: RelationRecord, at: int | None = None) -> RelationRecord:
     """An empty ``id`` gets a new one."""
     full = record.full

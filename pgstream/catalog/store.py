@@ -541,8 +541,9 @@ class Catalog:
         application: Sequence[tuple[RelationRecord, bool, int | None]] = (),
     ) -> QueryRecord:
         """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads. ``sources``:
-        what its plan was made from. ``application``: all relations that it makes, whether the query writes them, and
-        their places in the text. Errors: UndefinedRelation when a source is gone since, or another one by now.
+        what its plan was made from, those that it writes and does not make among it. ``application``: all relations
+        that it makes, whether the query writes them, and their places in the text. Errors: UndefinedRelation when a
+        source is gone since, or another one by now.
         """
         async with self._change() as change:
             made = await queries.create(change.session, record)
@@ -558,9 +559,11 @@ class Catalog:
                 raise UndefinedRelation(name=str(source.full))
 
     async def _log_views(self, change: Change, query: QueryRecord, reads: Collection[FullName]) -> None:
-        for view in reads:
-            of = rows.relation(await relations.find(change.session, view))
-            await view_logs.create(await change.making(view.database), query.id, of)
+        views = [rows.relation(await relations.find(change.session, view)) for view in reads]
+        for view in views:
+            await view_logs.hold_writer(await change.making(view.full.database), view)
+        for view in views:
+            await view_logs.create(await change.making(view.full.database), query.id, view)
 
     async def create_replacement(
         self,
@@ -640,7 +643,7 @@ class Catalog:
                     indexes=indexes, within_s=within_s,
                 )  # fmt: skip
                 # It may have been terminated meanwhile. From here to the end who does so waits.
-                if done and (await queries.locked(change.session, id)).intended != "running":
+                if done and not await self._is_to_run(change.session, id, before.query):
                     done = False
                     raise psycopg.Rollback(exchanged)
             if done:
@@ -648,6 +651,11 @@ class Catalog:
         if done and before.query is not None and (await self.query(before.query)).actual == "terminated":
             await self.end_beside(before.query)  # nobody else does, of one that had ended before
         return done
+
+    async def _is_to_run(self, session: AsyncSession, id: str, before: str | None) -> bool:
+        """Whether a query is to run, and stays so; that of ``before`` stays as it is, too, for it changes next."""
+        found = await queries.locked(session, [id, *([before] if before is not None else [])])
+        return id in found and found[id].intended == "running"
 
     async def _waiting(self, record: QueryRecord) -> dict[str, int]:
         """How far the views that a query reads have been changed, in its logs."""
@@ -716,13 +724,15 @@ class Catalog:
 
     async def discard_query(self, id: str, also: Collection[FullName] = ()) -> None:
         """Forget a query that never ran, with the relations that were made for it: its statement failed. ``also``:
-        those of an application that it only declared. The query itself may be gone already.
+        those of an application that it only declared. The query itself may be gone already. Errors: DependentsExist
+        where others use them, or it keeps another's view by now.
         """
         logging: set[str] = set()
         try:
             async with self._change() as change:
                 with contextlib.suppress(UndefinedQuery):
                     row = await queries.find(change.session, id)
+                    await self._refuse_keeper(change.session, row)
                     await self.end_beside(id)
                     logging = self._logging(rows.query(row))
                     await change.session.delete(row)
@@ -736,6 +746,11 @@ class Catalog:
                 self._left_logs[id] = logging
         await self._copy_queries([id])
         await self.drop_left_logs()
+
+    async def _refuse_keeper(self, session: AsyncSession, row: models.QueryRow) -> None:
+        """A query that has come to keep a view which was there before it stays, and the view."""
+        if row.kind == REPLACES and (kept := await relations.kept_by(session, row.id)):
+            raise DependentsExist(kind="query", name=row.id, users=[(r.label, str(r.full)) for r in kept])
 
     async def forget_ended(self, days: int) -> int:
         """Forget the queries that were terminated longer ago, and what was granted on them; how many. No one resumes

@@ -52,6 +52,13 @@ _MARK = "c_"
 _PREFIX, _VIEW = len(view_log("0" * 32)), len(view_log(""))
 
 
+async def hold_writer(conn: Connection, view: RelationRecord) -> None:
+    """Let who writes a view wait for the end of the caller's transaction, by its row of the ledger, which it takes
+    first: one that writes several views is not met in the midst of them.
+    """
+    await conn.execute(f"SELECT FROM {STATE}.ledger WHERE query = %s::uuid FOR UPDATE".encode(), [view.query])
+
+
 async def create(conn: Connection, query: str, view: RelationRecord) -> None:
     """Begin to log a view's changes for a query, after the rows that it has. Inside the caller's transaction, which
     waits for the end of a batch that is being written; readers of the view do not wait.

@@ -166,7 +166,7 @@ async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRec
         made = record(ctx, sql, p.kind, p.plan, [p])
         async with recording(ctx, made.id, undo):
             query = await ctx.catalog.create_query(
-                made, p.relation, at=at, reads=views_read(p.plan), sources=p.planned.sources
+                made, p.relation, at=at, reads=views_read(p.plan), sources=relied_on(p)
             )
         await launch(ctx, query.id, undo)
     return query
@@ -308,6 +308,11 @@ async def _discard(ctx: Context, query: str, also: Collection[FullName]) -> None
         if not also:  # which another server's engine has not heard of
             return
     await ctx.catalog.discard_query(query, also)
+
+
+def relied_on(p: Prepared) -> list[RelationRecord]:
+    """The relations that are still to be there when the query is recorded: its sources, and a sink that it finds."""
+    return [*p.planned.sources, *([p.into] if p.relation is None else [])]
 
 
 def views_read(plan: Plan) -> set[FullName]:

@@ -46,7 +46,7 @@ async def begin(ctx: Context, sql: str, steps: Sequence[Declaring | Starting], a
             query = await ctx.catalog.create_query(
                 made,
                 reads=continuous.views_read(whole),
-                sources=[r for p in parts for r in p.planned.sources],
+                sources=[r for p in parts for r in continuous.relied_on(p)],
                 application=[_made(s) for s in steps if isinstance(s, Declaring) or s.prepared.relation is not None],
             )
         await continuous.launch(ctx, query.id, undo, also)

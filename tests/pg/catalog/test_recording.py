@@ -16,16 +16,18 @@ from sqlalchemy import text
 
 from pgstream.catalog.records import RelationRecord
 from pgstream.catalog.store import Catalog
-from pgstream.errors import PgStreamError, RelayedError
+from pgstream.errors import PgStreamError, RelayedError, UndefinedRelation
 from pgstream.names import FullName
+from pgstream.planner.plan import Plan, RecordSink
 from pgstream.statements import continuous, parse, places, together, topics
 from pgstream.statements.base import Session, Undecided
 from pgstream.statements.schemas import CreateSchema
 from pgstream.statements.streams import CreateStream
-from pgstream.statements.trial import Declaring
+from pgstream.statements.trial import Declaring, Starting
 from tests.pg.catalog.test_catalog import query, stream, view
 from tests.pg.catalog.test_replacing import COUNTS
 from tests.pg.catalog.test_several_servers import Held
+from tests.unit.engine.conftest import source
 
 pytestmark = pytest.mark.pg
 FAULT = RelayedError(code="22000", text="the record cannot be read")
@@ -229,3 +231,23 @@ async def test_who_is_canceled_as_a_change_fails_at_its_end_is_so(
     done, _ = await asyncio.wait({changing}, timeout=10)
     changing.cancel()
     assert done
+
+
+async def test_a_sink_that_is_gone_by_now(catalog: Catalog, ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody drops what INSERT INTO writes while its plan is made."""
+    sink = await catalog.create_relation(stream("s"))
+    plan = Plan(source(), RecordSink(str(sink.full), "k", "s", "append", "json", ["n"]))
+    planned = SimpleNamespace(sources=[], stores=[])
+    options = continuous.QueryOptions()
+    p = continuous.Prepared("insert_into", plan, planned, options, sink, None, None)  # type: ignore[arg-type]
+    await catalog.drop_relation(sink.full)
+
+    async def placed(*_: Any) -> continuous.Prepared:
+        return p
+
+    monkeypatch.setattr(continuous, "placed", placed)
+    with pytest.raises(UndefinedRelation):
+        await continuous.begin(ctx, "…", p, 0)
+    with pytest.raises(UndefinedRelation):
+        await together.begin(ctx, "…", [Starting(p, 0)], 0)
+    assert await catalog.queries() == []

@@ -12,9 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgstream.catalog import queries
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import REPLACES, Catalog
-from pgstream.errors import BeingReplaced, ReadersRemain, UndefinedRelation
+from pgstream.errors import BeingReplaced, DependentsExist, ReadersRemain, UndefinedRelation
 from pgstream.names import FullName, beside
 from tests.pg.catalog.conftest import eventually
 from tests.pg.catalog.test_catalog import query, view
@@ -238,6 +239,52 @@ async def test_terminated_while_it_takes_over(catalog: Catalog, postgres, ask, w
     # Who ends the query that keeps the view, so an old snapshot, leaves it its row.
     await catalog.end_beside(made.id)
     assert [id for id, *_ in ledger(ask)] == [made.id]
+
+
+@pytest.mark.parametrize("newer_first", [False, True])
+async def test_progress_that_is_written_as_it_takes_over(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, newer_first: bool
+) -> None:
+    """Both queries tell how far they are when their rows are held."""
+    made = await catalog.create_query(other(), view())
+    new = await catalog.create_replacement(other(), view())
+    progress = {id: {"batch": 1} for id in sorted((made.id, new.id), key=lambda id: (id == new.id) is not newer_first)}
+    real, telling = queries.locked, list[asyncio.Task[None]]()
+
+    async def locked(*given: Any) -> Any:
+        found = await real(*given)
+        telling.append(asyncio.create_task(catalog.record_progress(progress)))
+        await asyncio.sleep(0.3)
+        return found
+
+    monkeypatch.setattr(queries, "locked", locked)
+    assert await catalog.replace_view(new.id, always, 1)
+    await telling[0]
+    assert [(await catalog.query(q.id)).progress for q in (made, new)] == [{"batch": 1}] * 2
+
+
+async def test_progress_is_written_in_the_order_of_the_ids(catalog: Catalog, postgres) -> None:
+    low, high = sorted([(await catalog.create_query(query(n), view(n))).id for n in ("one", "two")])
+    with psycopg.connect(postgres.url("pgstream_control")) as conn:
+        conn.execute("UPDATE queries SET message = 'x' WHERE id = %s", [low])
+        telling = asyncio.create_task(catalog.record_progress({high: {"batch": 1}, low: {"batch": 1}}))
+        await asyncio.sleep(0.3)
+        conn.execute("SELECT FROM queries WHERE id = %s FOR UPDATE NOWAIT", [high])
+    await telling
+
+
+async def test_one_that_keeps_the_view_is_never_discarded(catalog: Catalog, ask, write) -> None:
+    made = await catalog.create_query(other(), view())
+    write("INSERT INTO public.counts VALUES ('a', 1)")
+    new = await catalog.create_replacement(other(), view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('b', 2)")
+    assert await catalog.replace_view(new.id, always, 1)
+    for ended in (made, new):
+        await catalog.set_query(ended.id, intended="terminated", actual="terminated")
+    with pytest.raises(DependentsExist):
+        await catalog.discard_query(new.id)
+    assert (await catalog.query(new.id)).id == catalog.snapshot.relations[COUNTS.key].query
+    assert ask("TABLE counts") == [["b", 2]]
 
 
 async def test_one_that_had_ended_before_leaves_nothing(catalog: Catalog, ask) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -183,6 +184,27 @@ async def test_what_waits_for_an_errored_query_is_bounded(catalog: Catalog, work
     with pytest.raises(NotReady, match="were given up"):
         await check_logs(catalog, reader, plan)
     worker.execute("INSERT INTO public.counts VALUES ('b', 2)")
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+async def test_who_writes_several_views_is_not_met_in_the_midst_of_them(
+    catalog: Catalog, worker: psycopg.Connection, order: tuple[str, str]
+) -> None:
+    """A query that reads them all is created as a batch of theirs is written."""
+    one, two = view("one"), view("two")
+    plan = {"sinks": [{"relation": str(v.full), "mode": "upsert", "key": ["userid"]} for v in (one, two)]}
+    writer = query("one", sinks=(str(one.full), str(two.full)), plan=json.dumps({"sink": plan}).encode())
+    await catalog.create_query(writer, application=[(one, True, 0), (two, True, 0)])
+    reader = query("more", sources=writer.sinks)
+    creating = catalog.create_query(reader, view("more"), reads=[one.full, two.full])
+    with psycopg.connect(catalog.worker_url("main")) as batch:
+        batch.execute("SELECT FROM pg_pgstream.ledger WHERE query = %s::uuid FOR UPDATE", [writer.id])
+        batch.execute(f"INSERT INTO public.{order[0]} VALUES ('a', 1)".encode())
+        task = asyncio.create_task(creating)
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(batch.execute, f"INSERT INTO public.{order[1]} VALUES ('a', 1)".encode())
+    await task
+    assert len(await catalog.view_logs(reader)) == 2
 
 
 async def test_what_waits_for_a_discarded_query_goes_when_it_can(
