@@ -59,7 +59,17 @@ def test_one_of_several_servers_has_not_heard_of_a_schema_yet(spark: SparkSessio
     with false_registry() as behind, false_registry() as ahead:
         ahead.schemas["/schemas/ids/7"] = ahead.schemas["/schemas/ids/1"]
         assert decode(spark, [1, 7], uris=f"{behind.url},{ahead.url}") == 2
-        assert decode(spark, [1, 8, 7], "ignore", uris=f"{behind.url},{ahead.url},{DEAD}") == 2
+        assert decode(spark, [1, 8, 7], "ignore", uris=f"{behind.url},{ahead.url}") == 2
+
+
+def test_the_server_that_has_a_schema_may_be_the_one_that_is_away(spark: SparkSession) -> None:
+    """A record is not taken for a bad one then: the query waits."""
+    with false_registry() as behind, false_registry() as ahead:
+        ahead.schemas["/schemas/ids/7"] = ahead.schemas["/schemas/ids/1"]
+        assert decode(spark, [1], uris=f"{behind.url},{DEAD}") == 1
+        with pytest.raises(Py4JJavaError, match="could not reach schema registry"):
+            decode(spark, [7], "ignore", uris=f"{behind.url},{DEAD}")
+        assert decode(spark, [1, 7], uris=f"{behind.url},{ahead.url},{DEAD}") == 2
 
 
 def test_tls_and_the_next_url(spark: SparkSession, tmp_path: Path) -> None:

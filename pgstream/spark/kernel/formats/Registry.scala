@@ -111,7 +111,7 @@ final class Registry(config: String) {
 
   /**
    * None for what the registry does not have. Each URL is tried once, beginning with the one that answered last: one of
-   * several servers may not have heard of a new schema yet.
+   * several servers may not have heard of a new schema yet, and the one that has may be the one that is away.
    */
   private def get(path: String): Option[JsonNode] = {
     var failure: RegistryException = null
@@ -135,8 +135,8 @@ final class Registry(config: String) {
         case _: InterruptedException => Thread.currentThread().interrupt(); throw unreachable("interrupted")
       }
     }
+    if (failure != null) throw failure
     unknown.foreach(first = _)
-    if (unknown.isEmpty) throw failure
     None
   }
 
