@@ -41,6 +41,8 @@ STOP_S = 15.0
 MEND_S = 5.0
 LATE_S = (70.0, 65.0)
 """After its end, and after that: Spark looks after the state of ended runs once a minute."""
+OVER = "over"
+"""The folder among the checkpoints that names those that were taken away and may come back."""
 log = structlog.get_logger(__name__)
 
 
@@ -145,13 +147,19 @@ class Queries:
         self._spawn(self._sweep())
 
     async def _sweep(self) -> None:
-        """Take away the checkpoints of queries that had ended when a server died."""
+        """Take away the checkpoints of queries that had ended when a server died, and what has come back of others."""
         root = requests.on_disk(self._checkpoints, "")
-        there = set(await asyncio.to_thread(os.listdir, root)) if root is not None and root.exists() else set[str]()
-        for record in await self._catalog.queries(include_ended=True) if there else ():
+        there = await asyncio.to_thread(_names, root) if root is not None else set[str]()
+        known = await self._catalog.queries(include_ended=True) if there else []
+        for record in known:
             if record.pool == self._pool and record.actual == "terminated" and record.id in there:
                 log.warning("checkpoint of an ended query taken away", query_id=record.id)
                 await self._leave(record.id)
+        if root is not None and OVER in there:
+            living = {r.id for r in known if r.actual != "terminated"}
+            for id in await asyncio.to_thread(_names, root / OVER) - living:
+                await asyncio.to_thread(_remove, root / id)
+                self._spawn(self._leave_again(root / id))
 
     async def _live(self) -> list[QueryRecord]:
         return [q for q in await self._catalog.queries() if q.pool == self._pool]
@@ -508,7 +516,7 @@ class Queries:
         """Take away a checkpoint, and first what it tells of that was left in the query's stores."""
         if (folder := requests.on_disk(self._checkpoints, id)) is not None and await asyncio.to_thread(folder.exists):
             await leave(self._catalog, folder)
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(_remove, folder)
             self._spawn(self._leave_again(folder))
 
     async def _leave_again(self, folder: Path) -> None:
@@ -518,6 +526,23 @@ class Queries:
         for pause_s in LATE_S:
             await asyncio.sleep(pause_s)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        _mark(folder).unlink(missing_ok=True)
+
+
+def _names(folder: Path) -> set[str]:
+    return set(os.listdir(folder)) if folder.exists() else set()
+
+
+def _mark(checkpoint: Path) -> Path:
+    return checkpoint.parent / OVER / checkpoint.name
+
+
+def _remove(checkpoint: Path) -> None:
+    """Its mark first: of a query that never ran the catalogue knows nothing, and a folder may be of another one."""
+    with contextlib.suppress(OSError):
+        _mark(checkpoint).parent.mkdir(exist_ok=True)
+        _mark(checkpoint).touch()
+    shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def faults_of(e: PgStreamError) -> Fault:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,29 @@ async def test_a_checkpoint_that_comes_back_goes_again(bench: Bench, monkeypatch
     assert not place.exists()
     (place / "state").mkdir(parents=True)
     await until(lambda: not place.exists())
+
+
+async def test_what_comes_back_after_a_server_has_died_is_swept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a query of which the catalogue knows nothing any more; another PostgreSQL's queries may have their folders
+    beside it.
+    """
+    await bench.engine.start()
+    id = bench.catalog.add(fault="data")
+    folder = bench.folder / "checkpoints"
+    for name in (id, str(uuid.uuid4())):
+        (folder / name).mkdir(parents=True)
+    with pytest.raises(RelayedError):
+        await bench.engine.launch(id)
+    await until(lambda: not (folder / id).exists())
+    await bench.engine.stop()
+    (folder / id / "state").mkdir(parents=True)
+    monkeypatch.setattr(life, "LATE_S", (0.1, 0.1))
+    bench.engine = bench.new_engine()
+    await bench.engine.start()
+    await until(lambda: not (folder / id).exists())
+    (folder / id / "state").mkdir(parents=True)
+    await until(lambda: not (folder / id).exists() and not list((folder / life.OVER).iterdir()))
+    assert len(list(folder.iterdir())) == 2
 
 
 async def test_what_an_ended_query_left_is_swept(bench: Bench) -> None:
