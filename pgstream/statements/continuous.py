@@ -260,23 +260,20 @@ async def launch(ctx: Context, query: str, undo: AsyncExitStack, also: Collectio
     try:
         await ctx.engine.launch(query, also)
     except PgStreamError:
-        if await whole(_is_kept(ctx, query, also)):
-            undo.pop_all()
+        await whole(_keep_used(ctx, query, undo, also))
         raise
     undo.pop_all()
 
 
-async def _is_kept(ctx: Context, query: str, also: Collection[FullName]) -> bool:
-    """Whether a query that cannot run stays, errored: somebody reads already what it made."""
+async def _keep_used(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName]) -> None:
+    """A query that cannot run stays, errored, with what was made for it, when somebody reads that already."""
     try:
         if (await ctx.catalog.query(query)).actual == "errored":
             await ctx.catalog.discard_query(query, also)
     except DependentsExist:
-        log.warning("query kept that cannot run", query_id=query)
-        return True
+        undo.pop_all()
     except PgStreamError:  # it is gone, or undoing it will say why not
         pass
-    return False
 
 
 async def _take_back(ctx: Context, query: str, undo: AsyncExitStack, also: Collection[FullName]) -> None:

@@ -1,8 +1,9 @@
 """The entity under a relation: there already with the counts that were said, or made now.
 
 Owns: the rule of "CREATE STREAM" (a missing topic is made; counts of an existing one must be equal), the defaults of
-a query's sink (the leftmost source's counts), whether a table has the columns that a relation says, and the warning
-about retention (``semantics.md`` §28.1). Which counts there are is the store type's (``StoreType.counts``).
+a query's sink (the leftmost source's counts), whether a table has the columns that a relation says, whether a made one
+stays when the relation's recording is stopped, and the warning about retention (``semantics.md`` §28.1). Which counts
+there are is the store type's (``StoreType.counts``).
 Must not know: how a store makes one. Start reading at ``settle``.
 """
 
