@@ -3,7 +3,8 @@
 Owns: the rows of policies, and the comparison with what PostgreSQL has. The worker owns a view's table, and PostgreSQL
 asks no owner, so a view's query is never held up; the view's own role sees all rows by a policy of ours.
 Must not know: who may make a policy. What is inside USING was checked by its statement; it is read as the worker, who
-may do nothing but keep views. Start reading at ``Policies``; ``heal`` runs at each start.
+may do nothing but keep views; what its writer could not name in a view of PostgreSQL's is refused afterwards, as
+PostgreSQL keeps whatever a policy names from being dropped. Start reading at ``Policies``; ``heal`` runs at each start.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog import models, relations, rows, view_logs
+from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import PolicyRecord, RelationRecord
 from pgstream.catalog.roles import pg_role
-from pgstream.errors import ChangesAreRead, DuplicateObject, PgStreamError, UndefinedObject
+from pgstream.errors import ChangesAreRead, DuplicateObject, InsufficientPrivilege, PgStreamError, UndefinedObject
 from pgstream.names import FullName
 from pgstream.names import quote_always as q
 
@@ -40,6 +42,26 @@ _TOUCHED = f"""
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relowner = '{WORKER}'::regrole AND c.relkind = 'r'
     AND (c.relrowsecurity OR EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid))"""
+# The schemas of all that a table's policies name: relations, functions, types, and constants that stand for such.
+_NAMED = """
+SELECT p.polname, s.nspname, s.oid FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_depend d ON d.classid = 'pg_policy'::regclass AND d.objid = p.oid
+CROSS JOIN LATERAL pg_identify_object(d.refclassid, d.refobjid, d.refobjsubid) o
+JOIN pg_namespace s ON quote_ident(s.nspname) = CASE WHEN o.type = 'schema' THEN o.name ELSE o.schema END
+WHERE n.nspname = %s AND c.relname = %s"""
+_HIDDEN = f"SELECT DISTINCT polname FROM ({_NAMED}) x WHERE nspname = '{STATE}' ORDER BY 1"
+_CLOSED = f"""
+SELECT nspname FROM ({_NAMED}) x
+WHERE polname = %s AND (nspname = '{STATE}' OR NOT has_schema_privilege(%s, oid, 'USAGE')) ORDER BY 1 LIMIT 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class Using:
+    """A policy's expression that is new: the role that wrote it, and where it stood."""
+
+    by: str
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +70,15 @@ class Policies:
 
     change: Callable[[], AbstractAsyncContextManager[Change]]
 
-    async def create(self, full: FullName, policy: PolicyRecord, at: int | None, using_at: int | None) -> None:
+    async def create(self, full: FullName, policy: PolicyRecord, at: int | None, using: Using) -> None:
         async with self.change() as change:
             row = await relations.find(change.session, full)
             if await change.session.get(models.PolicyRow, (row.id, policy.name)) is not None:
                 raise DuplicateObject(kind="policy", name=policy.name, at=at)
             change.session.add(_row(row.id, policy))
-            await settle(change, row, using_at)
+            await settle(change, row, policy.name, using)
 
-    async def alter(
-        self, full: FullName, name: str, policy: PolicyRecord, at: int | None, using_at: int | None
-    ) -> None:
+    async def alter(self, full: FullName, name: str, policy: PolicyRecord, at: int | None, using: Using | None) -> None:
         """``policy`` may have another name."""
         async with self.change() as change:
             row = await relations.find(change.session, full)
@@ -67,7 +87,7 @@ class Policies:
             if await change.session.get(models.PolicyRow, (row.id, policy.name)) is not None:
                 raise DuplicateObject(kind="policy", name=policy.name, at=at)
             change.session.add(_row(row.id, policy))
-            await settle(change, row, using_at)
+            await settle(change, row, policy.name, using)
 
     async def drop(self, full: FullName, name: str, at: int | None) -> None:
         async with self.change() as change:
@@ -98,20 +118,39 @@ def _row(relation: str, policy: PolicyRecord) -> models.PolicyRow:
     return models.PolicyRow(relation=relation, name=policy.name, definition=json.dumps(definition))
 
 
-async def settle(change: Change, row: models.RelationRow, at: int | None = None) -> None:
+async def settle(change: Change, row: models.RelationRow, name: str = "", using: Using | None = None) -> None:
     """Bring PostgreSQL's policies of a view to the rows as they are now; committed after the catalogue.
 
-    ``at``: where the expression stood that PostgreSQL may find a fault in.
+    ``using``: what is new in the policy ``name``. Errors: InsufficientPrivilege, and what PostgreSQL finds in it.
     """
     row.updated_at = func.now()  # the log of changes has the relation
     await change.session.flush()
     await change.session.refresh(row)
     kept = await change.session.scalars(select(models.PolicyRow).where(models.PolicyRow.relation == row.id))
     record = rows.relation(row, tuple(map(rows.policy, kept)))
+    conn = await change.dropping(record.full.database)
     try:
-        await _apply(await change.dropping(record.full.database), record)
+        await _make(conn, record)
+        if using is not None:
+            await _check(conn, record, name, using)
+        await _shut(conn, record)
     except psycopg.Error as e:
-        raise _faulty(e, at) from None
+        raise _faulty(e, using.at if using is not None else None) from None
+
+
+async def _check(conn: Connection, record: RelationRecord, name: str, using: Using) -> None:
+    """Refuse what is in a schema that its writer has no USAGE on, as CREATE VIEW would."""
+    of = [record.full.schema, record.full.name, name, pg_role(using.by)]
+    if (closed := await (await conn.execute(_CLOSED.encode(), of)).fetchone()) is not None:
+        raise InsufficientPrivilege(kind="schema", name=closed[0], at=using.at)
+
+
+async def _shut(conn: Connection, record: RelationRecord) -> list[str]:
+    """Let policies that name what is hidden let nothing through, and keep nothing; which they are."""
+    found = await conn.execute(_HIDDEN.encode(), [record.full.schema, record.full.name])
+    names = [name for (name,) in await found.fetchall()]
+    await run(conn, *(f"ALTER POLICY {q(name)} ON {_on(record)} USING (false)" for name in names))
+    return names
 
 
 def _faulty(e: psycopg.Error, at: int | None) -> PgStreamError:
@@ -152,7 +191,7 @@ async def _state(conn: Connection, record: RelationRecord) -> list[tuple[Any, ..
     return await (await conn.execute(_STATE.encode(), [record.full.schema, record.full.name])).fetchall()
 
 
-async def _apply(conn: Connection, record: RelationRecord) -> None:
+async def _make(conn: Connection, record: RelationRecord) -> None:
     """Make them all anew, inside the caller's transaction."""
     await run(conn, f"SET LOCAL ROLE {WORKER}")
     for _, name, *_rest in await _state(conn, record):
@@ -183,12 +222,14 @@ async def _heal(conn: Connection, view: RelationRecord) -> list[str]:
     async with conn.transaction() as whole:
         try:
             async with conn.transaction():
-                await _apply(conn, view)
+                await _make(conn, view)
         except psycopg.Error as e:
             # Something that a policy reads was dropped. No policy must let more through than it did.
             done = [f"policies of {view.full} cannot be made again ({relayed(e).text}): they let nothing through"]
             shut = tuple(replace(p, using="false") for p in view.policies)
-            await _apply(conn, replace(view, policies=shut))
+            await _make(conn, replace(view, policies=shut))
+        if hidden := await _shut(conn, view):
+            done = [f"policies of {view.full} name what is hidden ({', '.join(hidden)}): they let nothing through"]
         if await _state(conn, view) == before:
             done = []
             raise psycopg.Rollback(whole)

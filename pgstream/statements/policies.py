@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from pgstream import types
+from pgstream.catalog.policies import Using
 from pgstream.catalog.privileges import PUBLIC
 from pgstream.catalog.records import PolicyRecord, RelationRecord
 from pgstream.errors import NotSupported, ReservedName, UndefinedObject
@@ -81,8 +82,8 @@ class CreatePolicy(Statement):
     Say which rows of a materialized view a role may read, once ALTER MATERIALIZED VIEW … ENABLE ROW LEVEL SECURITY has
     switched policies on. As in PostgreSQL, a row is read if one permissive policy and every restrictive one let it
     through; the expression is PostgreSQL's, over the view's columns, and what is not PostgreSQL's own is named with its
-    schema. The view's own role reads all rows but those that a restrictive policy withholds. PostgreSQL enforces it, so
-    it holds for reads of every kind. It needs the view.
+    schema, on which the role that writes it needs USAGE. The view's own role reads all rows but those that a
+    restrictive policy withholds. PostgreSQL enforces it, so it holds for reads of every kind. It needs the view.
     """
 
     words: ClassVar = ("CREATE", "POLICY")
@@ -123,7 +124,8 @@ class CreatePolicy(Statement):
         view = _view(ctx, self.on)
         _check_name(self.name)
         policy = PolicyRecord(self.name.text, _named(ctx, self.roles), self.using.text, self.permissive)
-        await ctx.catalog.policies.create(view.full, policy, self.name.at, self.using.at)
+        using = Using(ctx.session.role, self.using.at)
+        await ctx.catalog.policies.create(view.full, policy, self.name.at, using)
         if not view.row_security:
             ctx.notice(
                 f'policies of "{view.full.name}" are not asked yet',
@@ -177,8 +179,8 @@ class AlterPolicy(Statement):
         if self.using is not None:
             policy = replace(policy, using=self.using.text)
         at = self.new_name.at if self.new_name is not None else self.name.at
-        using_at = self.using.at if self.using is not None else None
-        await ctx.catalog.policies.alter(view.full, self.name.text, policy, at, using_at)
+        using = Using(ctx.session.role, self.using.at) if self.using is not None else None
+        await ctx.catalog.policies.alter(view.full, self.name.text, policy, at, using)
         summary = f'policy "{policy.name}" was successfully updated'
         return done(self.tag, ddl("policy", policy.name, "ALTER", [*view.full.path, policy.name], summary))
 

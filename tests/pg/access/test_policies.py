@@ -221,3 +221,68 @@ def test_bad(house: House, ask: Ask, tenants: None, text: str, said: str) -> Non
     assert found.startswith(said), found
     assert house.superuser(TABLE.format("bad"), "main") == before
     assert [r[0] for r in ask("LIST POLICIES ON bad")] == ["taken"]
+
+
+def test_what_is_hidden_is_not_named(house: House, ask: Ask, view: str) -> None:
+    """PostgreSQL keeps what a policy names: the server could drop its own tables no more."""
+    house.superuser("CREATE TABLE pg_pgstream.s_1_1 (i int); ALTER TABLE pg_pgstream.s_1_1 OWNER TO pgstream_worker",
+                    "main")  # fmt: skip
+    house.superuser("CREATE FUNCTION pg_pgstream.f() RETURNS int LANGUAGE sql AS 'SELECT 1'", "main")
+    ask(f"CREATE POLICY own ON {view} USING (true)", role="sysadmin")
+    right = house.superuser(TABLE.format(view), "main")
+    denied = "42501 permission denied for schema pg_pgstream"
+    for text in (
+        "(SELECT count(*) FROM pg_pgstream.s_1_1) >= 0", "EXISTS (SELECT FROM pg_pgstream.ledger)",
+        "'pg_pgstream.s_1_1'::regclass IS NOT NULL", "'pg_pgstream.s_1_1'::pg_catalog.regclass::oid > 0::oid",
+        "'pg_pgstream'::regnamespace IS NOT NULL", "pg_pgstream.f() = 1", "'pg_pgstream.f'::regproc IS NOT NULL",
+        "NULL::pg_pgstream.s_1_1 IS NULL", "NULL::pg_pgstream.s_1_1[] IS NULL",
+        "(WITH x AS (SELECT FROM pg_pgstream.s_1_1) SELECT count(*) FROM x) >= 0",
+    ):  # fmt: skip
+        assert refused(ask, f"CREATE POLICY p ON {view} USING ({text})") == denied, text
+        assert refused(ask, f"ALTER POLICY own ON {view} USING ({text})") == denied, text
+    assert house.superuser(TABLE.format(view), "main") == right
+    house.superuser("DROP TABLE pg_pgstream.s_1_1; DROP FUNCTION pg_pgstream.f", "main")
+
+
+def test_what_its_writer_could_not_name_in_a_view(house: House, ask: Ask, tenants: None) -> None:
+    ask("CREATE SCHEMA closed", "CREATE TABLE closed.t (i int)", "CREATE SCHEMA opened", role="sysadmin")
+    ask("CREATE TABLE opened.t (i int, j int)", "GRANT USAGE ON SCHEMA opened TO red")
+    house.relation("reds", "materialized_view", owner="red")
+    wanted = "(SELECT count(*) FROM {}.t) >= 0"
+    for text in ("CREATE VIEW opened_view AS SELECT * FROM closed.t",
+                 f"CREATE POLICY p ON reds USING ({wanted.format('closed')})"):  # fmt: skip
+        assert refused(ask, text, user="rosa") == "42501 permission denied for schema closed"
+    # What may be named need not be readable: that is asked of who reads, as in a policy of PostgreSQL's own.
+    ask(f"CREATE POLICY p ON reds USING ({wanted.format('opened')})", "GRANT SELECT ON reds TO blue",
+        "ALTER MATERIALIZED VIEW reds ENABLE ROW LEVEL SECURITY", user="rosa")  # fmt: skip
+    assert refused(ask, "SELECT * FROM reds", user="bert") == "42501 permission denied for table t"
+    ask("GRANT SELECT ON opened.t TO blue")
+    assert ids(ask, "reds", "bert") == []
+    # Who may name more writes it for others.
+    ask(f"ALTER POLICY p ON reds USING ({wanted.format('closed')})", role="sysadmin")
+    ask("ALTER POLICY p ON reds TO red", "DROP POLICY p ON reds", user="rosa")
+
+
+def test_a_policy_that_names_what_is_hidden_is_shut_at_a_start(house: House, ask: Ask, view: str) -> None:
+    """One that an earlier version has made."""
+    ask(f"CREATE POLICY own ON {view} USING (secret = current_user)",
+        f"ALTER MATERIALIZED VIEW {view} ENABLE ROW LEVEL SECURITY", role="sysadmin")  # fmt: skip
+    pins = dict.fromkeys(("pin_a", "pin_b"), "(SELECT count(*) FROM pg_pgstream.ledger) >= 0")
+    for name, using in pins.items():
+        ask(f"CREATE POLICY {name} ON {view} USING (false)")
+        house.superuser(f"ALTER POLICY {name} ON {view} USING ({using})", "main")
+        definition = f'{{"roles": [], "using": "{using}", "permissive": true}}'
+        house.superuser(f"UPDATE policies SET definition = '{definition}' WHERE name = '{name}'", "pgstream_control")
+    house.superuser(f"UPDATE relations SET updated_at = now() WHERE name = '{view}'", "pgstream_control")
+    house.run(house.catalog.refresh())
+    said = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot, ()))
+    assert [s for s in said if view in s] == [
+        f"policies of main.public.{view} name what is hidden (pin_a, pin_b): they let nothing through"
+    ]
+    found = {name: using for name, _, _, using in house.superuser(TABLE.format(view), "main")}
+    assert found["pin_a"] == found["pin_b"] == "false" and ids(ask, view, "rosa") == [1, 3]
+    again = house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot, ()))
+    assert [s for s in again if view in s] == []
+    ask(f"DROP POLICY pin_a ON {view}")  # while the other stays
+    assert {r[0]: r[3] for r in house.superuser(TABLE.format(view), "main")}["pin_b"] == "false"
+    ask(f"DROP POLICY pin_b ON {view}")

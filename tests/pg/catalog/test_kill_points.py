@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgstream.catalog.policies import Using
 from pgstream.catalog.privileges import Grant
 from pgstream.catalog.records import ObjectRecord, PolicyRecord, RelationRecord, Snapshot
 from pgstream.catalog.store import Catalog
@@ -82,12 +83,13 @@ TOKEN = ObjectRecord("api_token", "t", options={"token.role_name": "sysadmin"}, 
 _TO_ANN = {"email": "ann", "roles": "[]", "default_role": "public", "grantor": "orgadmin"}
 INVITATION = ObjectRecord("invitation", "i", created_by="admin", options=_TO_ANN)
 POLICY = PolicyRecord("p", ("sysadmin",), "n > 0")
+USING = Using("sysadmin", 0)
 END = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
 
 
 async def _policy(catalog: Catalog) -> None:
     await _view(catalog)
-    await catalog.policies.create(FULL, POLICY, None, None)
+    await catalog.policies.create(FULL, POLICY, None, USING)
 
 
 async def _user(catalog: Catalog) -> None:
@@ -105,7 +107,7 @@ CHANGES |= {
                           lambda c: c.users.accept(INVITATION, ["sysadmin"], "sysadmin")),
     "reject_invitation": (lambda c: c.users.invite(INVITATION, "hush"), lambda c: c.users.withdraw(INVITATION)),
     "drop_user": (_user, lambda c: c.users.drop("ann")),
-    "create_policy": (_view, lambda c: c.policies.create(FULL, POLICY, None, None)),
+    "create_policy": (_view, lambda c: c.policies.create(FULL, POLICY, None, USING)),
     "enable_row_security": (_policy, lambda c: c.policies.switch(FULL, True)),
     "drop_policy": (_policy, lambda c: c.policies.drop(FULL, "p", None)),
 }  # fmt: skip
@@ -191,7 +193,7 @@ CHANGES |= {
     "grant": (_role, lambda c: c.authority.grant([GRANT])),
     "revoke": (_granted, lambda c: c.authority.revoke([GRANT])),
     "give_view": (_granted, lambda c: c.authority.give("relation", str(FULL), "r")),
-    "alter_policy": (_policy, lambda c: c.policies.alter(FULL, "p", replace(POLICY, using="n > 1"), None, None)),
+    "alter_policy": (_policy, lambda c: c.policies.alter(FULL, "p", replace(POLICY, using="n > 1"), None, USING)),
     "copy_system_tables": (_view, lambda c: c.copy_system_tables("main")),
 }  # fmt: skip
 
