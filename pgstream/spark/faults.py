@@ -72,6 +72,7 @@ _STRANGE = (
     "One of them was put back, or is gone: put back the other as well. Else CREATE OR REPLACE MATERIALIZED VIEW builds"
     " a view anew; for a topic or a table begin a new query."
 )
+_SLOW = "A table is locked, or what is looked up takes long: an index, or a narrower condition, may help."
 SHARE = "Setting checkpoint_dir names a folder that all machines mount, or a URL (hdfs:, s3a:)."
 
 
@@ -137,6 +138,8 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
         return fault("user", NoRealTimePlace(why=message))
     if short == "Unwritable":
         return Fault("data", "22000", message, None, "CAST or COALESCE in the select make it fit.")
+    if short == "SlowLookup":  # a store's may pass by itself, as when it is away
+        return Fault("store" if message.startswith("store ") else "user", "57014", message, None, _SLOW)
     for store, of_type in known.items():
         told = stores.trouble(of_type, link, store, root)
         if told is not None:

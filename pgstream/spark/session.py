@@ -90,7 +90,8 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
     consumers = max(64, settings.memory_mb // 8)
     own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse"),
            "spark.sql.shuffle.partitions": str(cores),
-           "spark.kafka.consumer.cache.capacity": str(consumers)}  # fmt: skip
+           "spark.kafka.consumer.cache.capacity": str(consumers),
+           "spark.pgstream.lookupTimeoutMs": str(settings.lookup_timeout_s * 1000)}  # fmt: skip
     if settings.in_one_jvm:
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         own |= {"spark.authenticate": "true"}  # with a secret that Spark makes: other users reach its ports

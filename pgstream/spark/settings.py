@@ -21,7 +21,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     ``spark``: Spark settings of the pool's own, which win over ours.
     ``checkpoints``: folder or URL that the server builds checkpoint paths under; on a cluster we do, of interactive
-    queries.
+    queries. ``lookup_timeout_s``: how long PostgreSQL or a store may take to answer for rows that are looked up.
     """
 
     java: str = "java"
@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
     log_level: str = "info"
     log_format: str = "text"
     msk_jar: str = ""
+    lookup_timeout_s: int = 60
 
     @property
     def in_one_jvm(self) -> bool:

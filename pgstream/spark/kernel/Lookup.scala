@@ -20,10 +20,10 @@ import Json.Node
 /**
  * What PostgreSQL is asked for many rows at once: `sql` of the arguments of each, which come as text and are of the
  * types `arguments`; the results as `types`. It can change nothing, and is asked with the rights of `role`, or where
- * `store` is named with those of that store's user.
+ * `store` is named with those of that store's user. An answer may take `limitMs`.
  */
 case class Question(target: ViewTarget, store: String, role: Option[String], schema: Option[String], sql: String,
-    arguments: Seq[String], types: Seq[String]) {
+    arguments: Seq[String], types: Seq[String], limitMs: Long) {
   private val results = types.indices.map(i => s"c${i + 1}").mkString(", ")
   private val read = types.zipWithIndex.map { case (t, i) => PgClock.read(s"q.c${i + 1}", t) }.mkString(", ")
   private val rows =
@@ -37,18 +37,31 @@ case class Question(target: ViewTarget, store: String, role: Option[String], sch
   /** The number of the row that asked, from one on, then the results. */
   val text: String = s"""SELECT "__row".n, $read FROM $rows AS "__row"($names) CROSS JOIN LATERAL ($sql) AS q($results)"""
 
-  def connect(): Connection = {
-    val c = target.connect()
-    try {
-      val s = c.createStatement()
-      val own = role.map(r => s"SET ROLE $r; ").mkString + schema.map(p => s"SET search_path = $p; ").mkString
-      s.execute(s"${own}SET TimeZone = 'UTC'; SET default_transaction_read_only = on")
-      s.close()
-      c.setReadOnly(true)
-      c.setAutoCommit(false)
-    } catch { case e: Throwable => c.close(); throw e }
-    c
+  /** A connection for as long as the task runs. */
+  def open(task: TaskContext): Asking = told {
+    val asking = new Asking(target.connect(), target, store, task, limitMs)
+    task.addTaskCompletionListener[Unit](_ => asking.close())
+    asking.waiting(prepare(asking.connection))
+    asking
   }
+
+  private def prepare(c: Connection): Unit = {
+    val s = c.createStatement()
+    val own = role.map(r => s"SET ROLE $r; ").mkString + schema.map(p => s"SET search_path = $p; ").mkString
+    s.execute(s"$limit${own}SET TimeZone = 'UTC'; SET default_transaction_read_only = on")
+    s.close()
+    c.setReadOnly(true)
+    c.setAutoCommit(false)
+  }
+
+  /** PostgreSQL's own limit is ours, unless its administrator has set a shorter one for who asks. */
+  private def limit: String =
+    if (limitMs == 0) ""
+    else {
+      val set = "pg_catalog.current_setting('statement_timeout')"
+      s"SELECT pg_catalog.set_config('statement_timeout', CASE WHEN CAST($set AS interval) BETWEEN interval '1 ms' " +
+        s"AND interval '$limitMs ms' THEN $set ELSE '$limitMs' END, false); "
+    }
 
   /** What goes wrong at a store is the store's: it is waited for, or names what it refused. */
   def told[T](work: => T): T =
@@ -65,10 +78,9 @@ class Lookup(question: Question, width: Int, right: StructType, left: Boolean) e
   def joined(rows: Iterator[Change]): Iterator[Change] =
     if (!rows.hasNext) Iterator.empty
     else {
-      val connection = question.told(question.connect())
-      TaskContext.get().addTaskCompletionListener[Unit](_ => connection.close())
+      val asking = question.open(TaskContext.get())
       rows.grouped(Run).flatMap { run =>
-        val found = question.told(read(connection, run))
+        val found = question.told(asking.waiting(read(asking.connection, run)))
         run.iterator.flatMap { c =>
           val hits = found.get(Changes.wrap(c.key))
           if (hits != null) hits.iterator.map(r => c.copy(key = r))
@@ -112,6 +124,9 @@ class Lookup(question: Question, width: Int, right: StructType, left: Boolean) e
 }
 
 object Lookup {
+  /** How long one answer may take; 0: for ever. Set where the session is opened (`session.py`). */
+  val LimitMs = "spark.pgstream.lookupTimeoutMs"
+
   /** `key`: the columns of `df` with the arguments as text; what PostgreSQL answers is of `ddl` and named by `names`. */
   def apply(df: DataFrame, config: String): DataFrame = {
     val c = Json.read(config)
@@ -120,7 +135,7 @@ object Lookup {
     val right = StructType.fromDDL(c.str("ddl"))
     val target = ViewTarget(c.str("url"), c.str("user"), c.str("password"), "", "", more = c.entries("properties"))
     val question = Question(target, c.opt("store").mkString, c.opt("role"), c.opt("schema"), c.str("sql"),
-      c.strings("arguments"), c.strings("types"))
+      c.strings("arguments"), c.strings("types"), df.sparkSession.conf.get(LimitMs, "60000").toLong)
     val lookup = new Lookup(question, key.length, right, c.str("how") == "left")
     val out = Changes.pack(df, key, rows.fieldNames.toSeq).mapPartitions(lookup.joined(_))(Changes.encoder)
     val named = StructType(right.fields.zip(c.strings("names")).map { case (f, n) => f.copy(name = n) })

@@ -1,0 +1,118 @@
+"""What a continuous query looks up does not answer: the query ends when it is told to, or when its time is over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.classic.dataframe import DataFrame
+
+from tests.postgres import PASSWORD, USER, Postgres, postgres
+from tests.server import Kafka, Server, within
+from tests.stream.stores.test_tables import query_of
+from tests.stream.test_outage import run
+
+pytestmark = [
+    pytest.mark.stream,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # PySpark's sockets
+]
+SLEEPS = "BEGIN PERFORM pg_sleep(100000); RETURN x; END"
+# It goes on after it was canceled.
+STUBBORN = "BEGIN LOOP BEGIN PERFORM pg_sleep(100000); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END"
+
+
+@pytest.fixture(scope="module")
+def slow(server: Server, kafka: Kafka) -> Iterator[psycopg.Connection[Any]]:
+    kafka.topic("sl_clicks")
+    kafka.produce("sl_clicks", [(None, json.dumps({"userid": "a"}))])
+    with server.connect() as c:
+        c.execute("CREATE DATABASE slow")
+    with server.connect("slow") as c:
+        run(
+            c,
+            f"""CREATE STORE sl WITH ('type' = KAFKA, 'tls.disabled' = TRUE, 'kafka.sasl.hash_function' = NONE,
+                'uris' = '{kafka.bootstrap}');
+            CREATE STREAM clicks (userid VARCHAR) WITH ('store' = sl, 'topic' = 'sl_clicks', 'value.format' = 'json',
+                'starting.position' = 'earliest')""",
+        )
+        for name, body in (("sleeps", SLEEPS), ("stubborn", STUBBORN)):
+            c.execute(f"CREATE FUNCTION public.{name}(x text) RETURNS text LANGUAGE plpgsql AS $$ {body} $$".encode())
+            view = f"SELECT x AS userid, public.{name}(x) AS said FROM (VALUES ('a'::text)) v (x)"
+            c.execute(f"CREATE VIEW public.{name}_view AS {view}".encode())
+        yield c
+
+
+@pytest.mark.parametrize("name", ["sleeps", "stubborn"])
+def test_it_ends_with_its_query(slow: psycopg.Connection[Any], name: str) -> None:
+    def waiting() -> int:
+        those = "SELECT count(*) FROM pg_stat_activity WHERE usename ~ '~' AND datname = 'slow'"
+        found = slow.execute(those).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    text = f"SELECT c.userid, t.said FROM clicks c JOIN public.{name}_view t ON t.userid = c.userid"
+    queries = [query_of(slow, f"CREATE MATERIALIZED VIEW {name}_{i} AS {text}") for i in range(2)]
+    within(90, lambda: waiting() == 2)
+    for query in queries:
+        slow.execute(f"TERMINATE QUERY {query}".encode())
+    within(20, lambda: waiting() == 0)
+    # The threads are free: other queries run.
+    counts = "SELECT userid, count(*) AS n FROM clicks GROUP BY userid"
+    counted = query_of(slow, f"CREATE MATERIALIZED VIEW after_{name} AS {counts}")
+    within(60, lambda: slow.execute(f"SELECT n FROM after_{name}".encode()).fetchall() == [(1,)])
+    slow.execute(f"TERMINATE QUERY {counted}".encode())
+
+
+@pytest.fixture(scope="module")
+def asked(workspace: Path) -> Iterator[Postgres]:
+    with postgres(workspace / "slow_lookups") as p:
+        with p.connect() as c:
+            for name, body in (("sleeps", SLEEPS), ("stubborn", STUBBORN)):
+                c.execute(f"CREATE FUNCTION {name}(x text) RETURNS text LANGUAGE plpgsql AS $$ {body} $$".encode())
+            c.execute("CREATE ROLE asks")
+        yield p
+
+
+def look_up(spark: SparkSession, asked: Postgres, sql: str, **more: Any) -> list[Any]:
+    """The text of a row's column beside what PostgreSQL answers for it."""
+    told = {
+        "url": asked.uris.replace("postgresql:", "jdbc:postgresql:"), "user": USER, "password": PASSWORD,
+        "key": ["__key_0"], "arguments": ["text"], "sql": sql, "how": "inner", "types": ["text"], "ddl": "c1 string",
+        "names": ["said"], **more,
+    }  # fmt: skip
+    df = spark.sql("SELECT 'a' AS userid, 'a' AS __key_0, timestamp'2024-01-01' AS __time")
+    jvm: Any = spark._jvm
+    made = jvm.org.apache.spark.sql.pgstream.Lookup.apply(df._jdf, json.dumps(told))
+    return [said for (said,) in DataFrame(made, spark).select("said").collect()]
+
+
+@pytest.mark.parametrize("name", ["sleeps", "stubborn"])
+@pytest.mark.parametrize("more", [{"store": "shop"}, {"role": '"asks"', "schema": '"public"'}])
+def test_it_ends_in_its_time(spark: SparkSession, asked: Postgres, name: str, more: dict[str, str]) -> None:
+    spark.conf.set("spark.pgstream.lookupTimeoutMs", "1000")
+    try:
+        assert look_up(spark, asked, """SELECT "__row".p1 || '!'""", **more) == ["a!"]
+        with pytest.raises(Exception, match=r"a lookup.* within 1 seconds") as e:
+            look_up(spark, asked, f'SELECT public.{name}("__row".p1)', **more)
+    finally:
+        spark.conf.unset("spark.pgstream.lookupTimeoutMs")
+    assert ('store "shop"' in str(e.value)) == ("store" in more)
+    with asked.connect() as c:
+        left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgstream worker'"
+        if name == "sleeps" or "store" not in more:
+            within(10, lambda: c.execute(left).fetchone() == (0,))
+
+
+def test_a_shorter_limit_of_the_store_stays(spark: SparkSession, asked: Postgres) -> None:
+    limit = "SELECT current_setting('statement_timeout')"
+    seen = look_up(spark, asked, limit, store="shop")
+    for own in ("5s", "1h", "0"):
+        asked.run(f"ALTER ROLE {USER} SET statement_timeout = '{own}'")
+        seen += look_up(spark, asked, limit, store="shop")
+    asked.run(f"ALTER ROLE {USER} RESET statement_timeout")
+    assert seen == ["1min", "5s", "1min", "1min"]
