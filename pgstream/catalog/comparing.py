@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pgstream.catalog import difference, ledger, objects, replacing, view_logs
+from pgstream.catalog import difference, ledger, objects, own_tables, replacing, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import Connection, run
 from pgstream.catalog.records import RelationRecord
@@ -118,10 +118,7 @@ class Comparison:
 async def end(conn: Connection, query: str) -> None:
     """Drop what was made for a comparison, whose query has ended."""
     async with conn.transaction():
-        await run(
-            conn,
-            f"DELETE FROM {STATE}.ledger WHERE query = {quote_literal(query)}::uuid",
-            f"DROP TABLE IF EXISTS {beside(query)}",
-        )
+        await run(conn, f"DELETE FROM {STATE}.ledger WHERE query = {quote_literal(query)}::uuid")
+        await own_tables.drop(conn, beside(query))
         await objects.drop_staging(conn, query)
     await view_logs.drop(conn, query)

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.errors import Diagnostic
 
-from pgstream.catalog import ledger, undecided
+from pgstream.catalog import ledger, own_tables, undecided
 from pgstream.catalog.databases import CONTROL, STATE
 from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import RelationRecord
@@ -388,8 +388,7 @@ async def drop_staging(conn: Connection, relation_id: str, more: str = "") -> No
         " AND starts_with(relname, %s)".encode(),
         [f"s_{relation_id.replace('-', '')}_{more}"],
     )
-    for (name,) in await found.fetchall():
-        await run(conn, f"DROP TABLE IF EXISTS {STATE}.{q(name)}")
+    await own_tables.drop(conn, *(f"{STATE}.{q(name)}" for (name,) in await found.fetchall()))
 
 
 async def truncate(conn: Connection, record: RelationRecord) -> None:

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from pgstream.catalog import difference, ledger, objects, view_logs
+from pgstream.catalog import difference, ledger, objects, own_tables, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import Connection, run
 from pgstream.catalog.records import RelationRecord
@@ -41,11 +41,9 @@ async def end(conn: Connection, query: str, view: RelationRecord, *, alone: bool
     is filling a table beside the view, so that of a worker's staging tables for such tables none is in use; the one of
     a query that has taken over may have stayed, where its worker could not drop it.
     """
-    await run(
-        conn,
-        f"DELETE FROM {STATE}.ledger WHERE query = '{query}'::uuid AND (sink = '' OR attempt = {ledger.NEVER})",
-        f"DROP TABLE IF EXISTS {beside(query)}",
-    )
+    own = f"query = '{query}'::uuid AND (sink = '' OR attempt = {ledger.NEVER})"
+    await run(conn, f"DELETE FROM {STATE}.ledger WHERE {own}")
+    await own_tables.drop(conn, beside(query))
     if alone:
         await objects.drop_staging(conn, view.id, "r_")
 
@@ -97,8 +95,8 @@ async def exchange(
         f"UPDATE {STATE}.ledger SET sink = '', attempt = {ledger.NEVER} WHERE query = '{old}'::uuid",
         f"UPDATE {STATE}.ledger SET sink = {quote_literal(table)}, attempt = greatest(attempt, {attempt}) + 1"
         f" WHERE query = '{new}'::uuid",
-        f"DROP TABLE {beside(new)}",
     )
+    await own_tables.drop(conn, beside(new))
     return True
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from psycopg import errors as pg
 
+from pgstream.catalog import own_tables
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, run
 from pgstream.catalog.records import RelationRecord
@@ -205,8 +206,7 @@ async def _drop(conn: Connection, prefix: str) -> bool:
         for schema, table, trigger, enabled in triggers:
             if enabled:
                 await run(conn, f"ALTER TABLE {q(schema)}.{q(table)} DISABLE TRIGGER {q(trigger)}")
-        for log, _ in logs:
-            await run(conn, f"DROP TABLE {STATE}.{q(log)}")
+        await own_tables.drop(conn, *(f"{STATE}.{q(log)}" for log, _ in logs))
     try:
         async with conn.transaction():
             await run(conn, "SET LOCAL lock_timeout = '50ms'")

@@ -17,7 +17,7 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout, number: I
 
   /** The unlogged staging table for large batches, and the session's own small one. */
   def prepare(): Unit = {
-    leftovers().foreach(t => run(s"DROP TABLE IF EXISTS ${target.home}.${quote(t)}"))
+    leftovers().foreach(t => run(ViewMerge.dropped(target, s"${target.home}.${quote(t)}")))
     run(s"CREATE UNLOGGED TABLE IF NOT EXISTS ${target.staging} (LIKE ${target.table}${ViewMerge.HiddenColumns})")
     run(s"TRUNCATE ${target.staging}")
     if (layout.changes)
@@ -138,9 +138,19 @@ object ViewMerge {
     val s = c.createStatement()
     try {
       s.execute("SET LOCAL lock_timeout = '5s'")
-      targets.foreach(t => s.execute(s"DROP TABLE IF EXISTS ${t.staging}"))
+      targets.foreach(t => s.execute(dropped(t, t.staging)))
     } finally s.close()
   }
+
+  /**
+   * A table of ours goes with what clients have made that names it, which they can by its number. Where they hold a lock
+   * on that, or an earlier start of the query on the table, it stays for another start. In a store's database nothing else goes.
+   */
+  private def dropped(target: ViewTarget, table: String): String =
+    if (target.home != ViewTarget.Ours) s"DROP TABLE IF EXISTS $table"
+    else s"""DO $$$$ DECLARE was text := current_setting('lock_timeout'); BEGIN
+       |SET LOCAL lock_timeout = '5s'; DROP TABLE IF EXISTS $table CASCADE; PERFORM set_config('lock_timeout', was, true);
+       |EXCEPTION WHEN lock_not_available THEN NULL; END $$$$""".stripMargin
 
   val HiddenNames: Seq[String] = Seq("__delete", "__time", "__offset")
 

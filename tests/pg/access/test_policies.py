@@ -230,11 +230,13 @@ def test_what_is_hidden_is_not_named(house: House, ask: Ask, view: str) -> None:
     house.superuser("CREATE FUNCTION pg_pgstream.f() RETURNS int LANGUAGE sql AS 'SELECT 1'", "main")
     ask(f"CREATE POLICY own ON {view} USING (true)", role="sysadmin")
     right = house.superuser(TABLE.format(view), "main")
+    number = house.superuser("SELECT 'pg_pgstream.s_1_1'::regclass::oid", "main")[0][0]
     denied = "42501 permission denied for schema pg_pgstream"
     for text in (
         "(SELECT count(*) FROM pg_pgstream.s_1_1) >= 0", "EXISTS (SELECT FROM pg_pgstream.ledger)",
         "'pg_pgstream.s_1_1'::regclass IS NOT NULL", "'pg_pgstream.s_1_1'::pg_catalog.regclass::oid > 0::oid",
-        "'pg_pgstream'::regnamespace IS NOT NULL", "pg_pgstream.f() = 1", "'pg_pgstream.f'::regproc IS NOT NULL",
+        f"'{number}'::regclass IS NOT NULL", "'pg_pgstream'::regnamespace IS NOT NULL",
+        "pg_pgstream.f() = 1", "'pg_pgstream.f'::regproc IS NOT NULL",
         "NULL::pg_pgstream.s_1_1 IS NULL", "NULL::pg_pgstream.s_1_1[] IS NULL",
         "(WITH x AS (SELECT FROM pg_pgstream.s_1_1) SELECT count(*) FROM x) >= 0",
     ):  # fmt: skip
