@@ -108,6 +108,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("spark_master", "text", "local[*]", "Spark master of the default pool."),
     Setting("spark_memory_mb", "integer", 1024, "Heap of the default pool's Spark driver in megabytes."),
     Setting("spark_fast_start", "boolean", False, "Trade peak speed for start-up: for demo and test pools."),
+    Setting(
+        "lookup_timeout_s",
+        "integer",
+        60,
+        "Seconds that a query's lookup, of at most 1000 rows, may take to be answered (57014); 0: no bound.",
+    ),
     Setting("trigger_ms", "integer", 100, "Smallest time between two micro-batches of a query in milliseconds."),
     Setting("log_level", "text", "info", "debug, info, warning or error."),
     Setting("log_format", "text", "text", "text, for people, or json: an object a line."),
@@ -171,6 +177,7 @@ class Config:
     spark_master: str = "local[*]"
     spark_memory_mb: int = 1024
     spark_fast_start: bool = False
+    lookup_timeout_s: int = 60
     trigger_ms: int = 100
     log_level: str = "info"
     log_format: str = "text"

@@ -103,6 +103,7 @@ async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
         "checkpoints": config.checkpoints,
         "fast_start": config.spark_fast_start,
         "trigger_ms": config.trigger_ms,
+        "lookup_timeout_s": config.lookup_timeout_s,
         "log_level": config.log_level,
         "log_format": config.log_format,
     }

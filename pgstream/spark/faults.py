@@ -72,7 +72,10 @@ _STRANGE = (
     "One of them was put back, or is gone: put back the other as well. Else CREATE OR REPLACE MATERIALIZED VIEW builds"
     " a view anew; for a topic or a table begin a new query."
 )
-_SLOW = "A table is locked, or what is looked up takes long: an index, or a narrower condition, may help."
+_SLOW = (
+    "A table is locked, or what is looked up takes long: an index, or a narrower condition, may help. Setting"
+    " lookup_timeout_s gives it more time."
+)
 SHARE = "Setting checkpoint_dir names a folder that all machines mount, or a URL (hdfs:, s3a:)."
 
 
