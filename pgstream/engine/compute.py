@@ -42,6 +42,7 @@ from pgstream.engine.channel import (
     Start,
 )
 from pgstream.engine.computation import Computation
+from pgstream.engine.leave import leave_own
 from pgstream.engine.life import Queries
 from pgstream.engine.lock import Holder, PoolLock
 from pgstream.engine.pool import Pool, Prepare
@@ -98,6 +99,8 @@ class ComputePool:
         )
         self._wanted = asyncio.Event()  # a worker
         self._results: dict[str, ResultStream | Computation] = {}
+        self._plans: dict[str, Plan] = {}  # of what is among the results and has begun
+        self._leaving: set[asyncio.Task[None]] = set()
         self._asked: dict[int, asyncio.Future[Analyzed | Compiled]] = {}
         self._ids = itertools.count(1)
         self._waiting = 0
@@ -154,6 +157,8 @@ class ComputePool:
             await asyncio.wait(ending)
         self._task = None
         self._disappoint("the server is stopping")
+        if self._leaving:
+            await asyncio.wait(self._leaving)
         await self._queries.close()
         await self._queries.progress.flush()
 
@@ -338,17 +343,18 @@ class ComputePool:
     def open_result(self, plan: Plan, role: str, place: Place) -> ResultStream:
         """Rows of a role's interactive SELECT. ``aclose`` ends its Spark query."""
         query = str(uuid.uuid4())
-        starts = self._of_statement(query, place, partial(requests.start_result, self._catalog, query, plan, role))
+        made = partial(requests.start_result, self._catalog, query, plan, role)
+        starts = self._of_statement(query, place, plan, made)
         return ResultStream(query, starts, self._pool.send, partial(self._forget, place))
 
     def computation(self, query: str, plan: Plan, table: str, limits: requests.Limits, place: Place) -> Computation:
         """A view's query once more, beside the view, for as long as the context that this is lasts."""
         made = partial(requests.start_beside, self._catalog, query, plan, table, limits)
-        starts = self._of_statement(query, place, made)
+        starts = self._of_statement(query, place, plan, made)
         return Computation(query, starts, self._pool.send, partial(self._forget, place))
 
     def _of_statement(
-        self, query: str, place: Place, made: Callable[[], Awaitable[Start]]
+        self, query: str, place: Place, plan: Plan, made: Callable[[], Awaitable[Start]]
     ) -> Callable[[ResultStream | Computation], Awaitable[None]]:
         """What sends a query to the worker that lasts as long as its statement, and takes one of its user's places."""
 
@@ -357,13 +363,14 @@ class ComputePool:
             with traces.span("start query", {traces.QUERY_ID: query}):
                 await self._awake()
                 start, trace = await made(), traces.carried()
-                self._results[query] = told
+                self._results[query], self._plans[query] = told, plan
                 self._pool.send(msgspec.structs.replace(start, trace=trace, origin=trace))
 
         return begin
 
     def _forget(self, place: Place, query: str) -> None:
         self._results.pop(query, None)
+        self._plans.pop(query, None)
         place.leave()
 
     # What the worker says
@@ -405,6 +412,10 @@ class ComputePool:
             answer.set_result(event)
 
     def worker_died(self, why: str, crashed: bool = False) -> None:
+        for query, plan in self._plans.items():  # nobody else knows what its sources left
+            task = asyncio.create_task(leave_own(self._catalog, query, plan))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
         self._disappoint(why)
         self._queries.died(why, crashed)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +21,8 @@ from pgstream import stores
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.errors import PgStreamError
-from pgstream.planner.plan import RecordSink, load, outputs, sources
-from pgstream.stores.spec import Leaving, Marking
+from pgstream.planner.plan import Plan, RecordSink, load, outputs, sources
+from pgstream.stores.spec import Admin, Leaving, Marking
 
 log = structlog.get_logger(__name__)
 INTENT = "intent"
@@ -30,17 +32,15 @@ INTENT = "intent"
 async def leave(catalog: Catalog, checkpoint: Path) -> None:
     """Take away what the sources of a checkpoint left. What cannot be had is left there, and the log says so."""
     for left in await asyncio.to_thread(_left, checkpoint):
-        record = catalog.snapshot.stores.get(left["store"])
-        if record is None:
-            continue
-        try:
-            admin = stores.open_admin(stores.find(record.type), record.name, await catalog.store_options(record.name))
-            try:
-                await cast(Leaving, admin).forget(left)
-            finally:
-                await admin.close()
-        except Exception as e:  # whatever one store does, the others' turn comes, and the query's end
-            log.warning("left behind", store=record.name, what=left, why=_why(e))
+        await _ask(catalog, left["store"], left, partial(_forget, left))
+
+
+async def leave_own(catalog: Catalog, query: str, plan: Plan) -> None:
+    """The same of a query that lasts as long as its statement, whose checkpoint went with its worker."""
+    for store, entity in sorted({(s.store, s.entity) for s in sources(plan.root)}):
+        record = catalog.snapshot.stores.get(store)
+        if record is not None and stores.find(record.type).leaves:
+            await _ask(catalog, store, f"what is query {query}'s", partial(_forget_own, query, entity))
 
 
 async def unmark(catalog: Catalog, record: QueryRecord) -> None:
@@ -55,16 +55,31 @@ async def unmark(catalog: Catalog, record: QueryRecord) -> None:
     written |= {s.bad_record_store for s in sources(plan.root) if s.bad_record_store is not None}
     for name in sorted(written):
         store = catalog.snapshot.stores.get(name)
-        if store is None or not stores.find(store.type).marks:
-            continue
+        if store is not None and stores.find(store.type).marks:
+            await _ask(catalog, name, f"groups of query {record.id}", lambda a: cast(Marking, a).unmark(record.id))
+
+
+async def _forget(left: Mapping[str, Any], admin: Admin) -> None:
+    await cast(Leaving, admin).forget(left)
+
+
+async def _forget_own(query: str, entity: str, admin: Admin) -> None:
+    await cast(Leaving, admin).forget_own(query, entity)
+
+
+async def _ask(catalog: Catalog, store: str, what: object, take: Callable[[Admin], Awaitable[None]]) -> None:
+    """Have a store take something away. Whatever it does, the others' turn comes, and the query's end."""
+    record = catalog.snapshot.stores.get(store)
+    if record is None:
+        return
+    try:
+        admin = stores.open_admin(stores.find(record.type), store, await catalog.store_options(store))
         try:
-            admin = stores.open_admin(stores.find(store.type), name, await catalog.store_options(name))
-            try:
-                await cast(Marking, admin).unmark(record.id)
-            finally:
-                await admin.close()
-        except Exception as e:
-            log.warning("left behind", store=name, what=f"groups of query {record.id}", why=_why(e))
+            await take(admin)
+        finally:
+            await admin.close()
+    except Exception as e:
+        log.warning("left behind", store=store, what=what, why=_why(e))
 
 
 def _why(e: Exception) -> str:

@@ -563,6 +563,9 @@ class Leaving(Protocol):
     async def forget(self, left: Mapping[str, Any]) -> None:
         """Take away what a query left that no worker runs any more. ``left``: what a source's checkpoint says of it."""
 
+    async def forget_own(self, query: str, entity: str) -> None:
+        """The same of a query whose checkpoint is gone: what has its name, where the entity is."""
+
 
 class Marking(Protocol):
     """What ``Admin`` has too where ``StoreType.marks``."""

@@ -21,7 +21,7 @@ from pgstream.errors import DuplicateObject, InvalidOption, InvalidText, NotSupp
 from pgstream.stores.postgresql import columns as cols
 from pgstream.stores.postgresql import reasons
 from pgstream.stores.postgresql.client import files, libpq
-from pgstream.stores.postgresql.values import several, split
+from pgstream.stores.postgresql.values import own_prefix, several, split
 from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
 
 PATIENCE_MS = 8000
@@ -50,6 +50,9 @@ _UNIQUE = """SELECT array_agg(a.attname::text ORDER BY k.n)
     WHERE i.indrelid = %s AND (to_jsonb(i) ->> 'indnullsnotdistinct')::bool AND i.indpred IS NULL AND i.indexprs IS NULL
       AND i.indisvalid AND k.n <= i.indnkeyatts AND a.attrelid = i.indrelid
     GROUP BY i.indexrelid ORDER BY i.indexrelid"""
+_OWN_SLOTS = """
+SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, %s) AND database = current_database()"""
+_DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 _SLOTS = """SELECT slot_name, active, wal_status, pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery()
       THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint
     FROM pg_replication_slots WHERE database = current_database() AND plugin = 'pgoutput' ORDER BY 1"""
@@ -204,12 +207,21 @@ class PostgresAdmin:
         async with self._open(left["table"]) as c:
             if left["made"]:
                 await self._inactive(c, left["slot"])
-                await c.execute(
-                    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
-                    [left["slot"]],
-                )
+                await c.execute(_DROP_SLOT.encode(), [left["slot"]])
             if left["published"]:
                 await c.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(left["publication"])))
+
+    async def forget_own(self, query: str, entity: str) -> None:
+        """Drop the slots and publications that have the query's name."""
+        async with self._open(entity) as c:
+            own = own_prefix(query)
+            for (name,) in await self._rows(c, _OWN_SLOTS, own):
+                await self._inactive(c, name)
+                await c.execute(_DROP_SLOT.encode(), [name])
+            for (name,) in await self._rows(
+                c, "SELECT pubname FROM pg_publication WHERE starts_with(pubname, %s)", own
+            ):
+                await c.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
 
     async def _inactive(self, c: Connection, slot: str) -> None:
         """Wait a while: its reader has died a moment ago, and the server may not have seen it yet."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pgstream import types
 from pgstream.stores.postgresql.client import jdbc
 from pgstream.stores.postgresql.columns import SOURCES, quote_pg
-from pgstream.stores.postgresql.values import database, several, split
+from pgstream.stores.postgresql.values import database, own_prefix, several, split
 
 _PROVIDER = "org.apache.spark.sql.pgstream.TableSourceProvider"
 _RAW = "key binary, value binary, __time timestamp, __partition int, __offset bigint, __unsent bigint"
@@ -79,4 +79,4 @@ class TableChanges:
 def own_slot(source: Any, query: str) -> str:
     """The name of a slot that is a query's own: its id, and which of its sources this is."""
     which = hashlib.sha256(f"{source.store}/{source.entity}/{source.kind}".encode()).hexdigest()[:6]
-    return f"pgstream_{''.join(c for c in query.lower() if c.isalnum())}_{which}"
+    return own_prefix(query) + which

@@ -37,6 +37,11 @@ def uri(text: str) -> str:
     return f"postgresql://{host}:{port}/{database}"
 
 
+def own_prefix(query: str) -> str:
+    """How the names of slots begin that are a query's own."""
+    return f"pgstream_{''.join(c for c in query.lower() if c.isalnum())}_"
+
+
 def slot(text: str) -> str:
     """The name of a replication slot, as PostgreSQL takes it."""
     if not _SLOT.match(text):

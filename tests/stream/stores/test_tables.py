@@ -411,6 +411,24 @@ def test_what_a_dead_worker_left_goes_with_its_query(
         within(60, lambda slots=slots: not shop.rows(slots))
 
 
+def test_a_dead_worker_leaves_no_slot_of_a_select(db: psycopg.Connection[Any], server: Server, shop: Postgres) -> None:
+    """Its checkpoint went with the worker; its slot would have the server keep its log for ever."""
+    shop.run("CREATE TABLE watched (id int PRIMARY KEY)", "INSERT INTO watched VALUES (1)")
+    db.execute(
+        "CREATE CHANGELOG watched (id INTEGER, PRIMARY KEY (id)) WITH ('store' = pg_tables, 'entity' = 'watched')"
+    )
+    left = "SELECT slot_name FROM pg_replication_slots UNION ALL SELECT pubname FROM pg_publication"
+    before = set(shop.rows(left))
+    with server.connect() as c:
+        rows = c.cursor().stream("SELECT id FROM watched WITH ('starting.position' = 'earliest')")
+        assert next(rows) == (1,)
+        assert len(set(shop.rows(left)) - before) == 2
+        within(60, lambda: killed(server))
+        with pytest.raises(psycopg.Error, match="worker"):
+            next(rows)
+    within(30, lambda: not set(shop.rows(left)) - before)
+
+
 def test_a_table_whose_rows_lose_a_column(server: Server, workspace: Any) -> None:
     """A schema changes while the query runs; a long value that was not sent is known of a changelog's row, and of a
     stream's ends the query with the way out, as does a changelog's table whose rows are identified otherwise."""
