@@ -105,7 +105,8 @@ class Feed:
         catalogue = snapshot(list(self.relations.values()))
         planned = plan_select(Cursor(sql).select(), catalogue, "main", "public", want, expires=ttl_ms is not None)
         # As the worker does it: with a time to live there would always be one more empty batch.
-        self.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(ttl_ms is None).lower())
+        empty = "spark.sql.streaming.noDataMicroBatches.enabled"
+        self.spark.conf.set(empty, str(ttl_ms is None).lower())
         compiler = Compiler(self.spark, self.read)
         compiled = compiler.compile(Plan(planned.root, ResultSink(), state_ttl_ms=ttl_ms))
         folded = Folded(planned.mode, [planned.columns.index(k) for k in planned.key])
@@ -118,6 +119,7 @@ class Feed:
 
         writer = compiled.step.df.writeStream.foreachBatch(batch).outputMode(compiled.output_mode)
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        self.spark.conf.unset(empty)
         assert query.awaitTermination(300)
         self.late = int(compiler.late.value())
         self.state_rows = sum(o["numRowsTotal"] for o in (query.lastProgress or {})["stateOperators"])
