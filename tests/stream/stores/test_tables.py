@@ -414,10 +414,10 @@ def test_what_a_dead_worker_left_goes_with_its_query(
 def test_a_dead_worker_leaves_no_slot_of_a_select(db: psycopg.Connection[Any], server: Server, shop: Postgres) -> None:
     """Its checkpoint went with the worker; its slot would have the server keep its log for ever."""
     shop.run("CREATE TABLE watched (id int PRIMARY KEY)", "INSERT INTO watched VALUES (1)")
-    db.execute(
-        "CREATE CHANGELOG watched (id INTEGER, PRIMARY KEY (id)) WITH ('store' = pg_tables, 'entity' = 'watched')"
+    db.execute("CREATE CHANGELOG watched WITH ('store' = pg_tables, 'postgresql.table.name' = 'watched')")
+    left = (
+        "SELECT 'slot', slot_name FROM pg_replication_slots UNION ALL SELECT 'publication', pubname FROM pg_publication"
     )
-    left = "SELECT slot_name FROM pg_replication_slots UNION ALL SELECT pubname FROM pg_publication"
     before = set(shop.rows(left))
     with server.connect() as c:
         rows = c.cursor().stream("SELECT id FROM watched WITH ('starting.position' = 'earliest')")
