@@ -49,7 +49,9 @@ class CreateComputePool(Create):
     Make a pool: a process of its own with Spark in it, that queries run in. It starts when it is first needed.
     Parameters: ``compute_pool.size`` (SMALL, MEDIUM, LARGE), ``compute_pool.timeout_min``, and of ours
     ``compute_pool.memory_mb``, ``compute_pool.cores``, ``compute_pool.master``,
-    ``compute_pool.silent_partition_ms``, ``spark.…``.
+    ``compute_pool.silent_partition_ms``, ``spark.…``: how much and how often, such as shuffle partitions, adaptive
+    execution, RocksDB, memory, executors and their number, compression, time-outs. What loads code, runs programs or
+    opens files belongs to who runs the server.
     """
 
     kind: ClassVar[str] = "compute_pool"

@@ -7,25 +7,15 @@ import json
 import pytest
 
 from tests.server import Kafka, Server, within
+from tests.stream.clicks import clicks
 from tests.stream.stores.test_tables import query_of
-from tests.stream.test_outage import facts, run
+from tests.stream.test_outage import facts
 
 pytestmark = pytest.mark.stream
 
 
 def test_a_query_begins_and_ends_though_a_client_names_its_staging_table(server: Server, kafka: Kafka) -> None:
-    kafka.topic("pn_clicks")
-    kafka.produce("pn_clicks", [(None, json.dumps({"userid": "a"}))])
-    with server.connect() as c:
-        c.execute("CREATE DATABASE pinned")
-    with server.connect("pinned") as c:
-        run(
-            c,
-            f"""CREATE STORE pn WITH ('type' = KAFKA, 'tls.disabled' = TRUE, 'kafka.sasl.hash_function' = NONE,
-                'uris' = '{kafka.bootstrap}');
-            CREATE STREAM clicks (userid VARCHAR) WITH ('store' = pn, 'topic' = 'pn_clicks', 'value.format' = 'json',
-                'starting.position' = 'earliest')""",
-        )
+    with clicks(server, kafka, "pinned") as c:
         query = query_of(
             c, "CREATE MATERIALIZED VIEW counts AS SELECT userid, count(*) AS n FROM clicks GROUP BY userid"
         )
@@ -35,7 +25,7 @@ def test_a_query_begins_and_ends_though_a_client_names_its_staging_table(server:
             (found,) = (oid for (oid,) in c.execute(staging.encode()))
             c.execute(f"CREATE VIEW public.pin_{n} AS SELECT '{found}'::regclass AS x".encode())
             c.execute(f"RESTART QUERY {query}".encode())
-            kafka.produce("pn_clicks", [(None, json.dumps({"userid": "a"}))])
+            kafka.produce("pinned_clicks", [(None, json.dumps({"userid": "a"}))])
         within(90, lambda: c.execute("SELECT n FROM counts").fetchall() == [(3,)])
         assert facts(c, query)["state"] == "running"
         (found,) = (oid for (oid,) in c.execute(staging.encode()))

@@ -14,8 +14,8 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 from tests.postgres import PASSWORD, USER, Postgres, postgres
 from tests.server import Kafka, Server, within
+from tests.stream.clicks import clicks
 from tests.stream.stores.test_tables import query_of
-from tests.stream.test_outage import run
 
 pytestmark = [
     pytest.mark.stream,
@@ -28,18 +28,7 @@ STUBBORN = "BEGIN LOOP BEGIN PERFORM pg_sleep(100000); EXCEPTION WHEN query_canc
 
 @pytest.fixture(scope="module")
 def slow(server: Server, kafka: Kafka) -> Iterator[psycopg.Connection[Any]]:
-    kafka.topic("sl_clicks")
-    kafka.produce("sl_clicks", [(None, json.dumps({"userid": "a"}))])
-    with server.connect() as c:
-        c.execute("CREATE DATABASE slow")
-    with server.connect("slow") as c:
-        run(
-            c,
-            f"""CREATE STORE sl WITH ('type' = KAFKA, 'tls.disabled' = TRUE, 'kafka.sasl.hash_function' = NONE,
-                'uris' = '{kafka.bootstrap}');
-            CREATE STREAM clicks (userid VARCHAR) WITH ('store' = sl, 'topic' = 'sl_clicks', 'value.format' = 'json',
-                'starting.position' = 'earliest')""",
-        )
+    with clicks(server, kafka, "slow") as c:
         for name, body in (("sleeps", SLEEPS), ("stubborn", STUBBORN)):
             c.execute(f"CREATE FUNCTION public.{name}(x text) RETURNS text LANGUAGE plpgsql AS $$ {body} $$".encode())
             view = f"SELECT x AS userid, public.{name}(x) AS said FROM (VALUES ('a'::text)) v (x)"
