@@ -295,17 +295,19 @@ class Backend(asyncio.Protocol):
 
     @property
     def is_plain(self) -> bool:
-        """What comes next begins at a message, or within one, of which no byte is to be looked at."""
-        return not (self._head or self._taken or self._gathering) and self._taker is None
+        """Nothing that comes next is to be looked at but for its headers."""
+        return not (self._taken or self._gathering) and self._taker is None
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Where in PostgreSQL's stream we are: the rest of a message begun, the bytes since an answer last gathered."""
-        return self._skip, self._streamed
+    def place(self) -> tuple[int, int, bytes]:
+        """Where in PostgreSQL's stream we are: the rest of a message begun, the bytes since an answer last gathered,
+        and those of a header that is not whole.
+        """
+        return self._skip, self._streamed, self._head
 
     @place.setter
-    def place(self, place: tuple[int, int]) -> None:
-        self._skip, self._streamed = place
+    def place(self, place: tuple[int, int, bytes]) -> None:
+        self._skip, self._streamed, self._head = place
 
     @property
     def channel_binding(self) -> bytes | None:

@@ -26,14 +26,14 @@ log = structlog.get_logger(__name__)
 SOURCE = Path(__file__).with_name("relay.c")
 OWED = 64
 """As in ``relay.c``."""
-NOTHING, RELAYED, ENDED, UNKNOWN, TEXT, REST, GATHER = range(7)
+NOTHING, RELAYED, ENDED, UNKNOWN, TEXT, REST = range(6)
 """What a call returns in its lowest byte; above it, how many bytes lie in the buffer. As in ``relay.c``."""
 CLIENT, BACKEND = range(2)
 _COMPILE_S = 60
 
 
 class State(ctypes.Structure):
-    """``struct pair`` of ``relay.c``."""
+    """``struct pair`` of ``relay.c``, as far as Python knows it."""
 
     _fields_ = (
         ("sockets", ctypes.c_int32 * 2), ("live", ctypes.c_int32), ("texts", ctypes.c_int32),
@@ -41,6 +41,7 @@ class State(ctypes.Structure):
         ("status", ctypes.c_int64), ("skip", ctypes.c_int64), ("streamed", ctypes.c_int64),
         ("received", ctypes.c_int64), ("relayed", ctypes.c_int64), ("rounds", ctypes.c_int64),
         ("owed", ctypes.c_int64), ("kinds", ctypes.c_ubyte * OWED), ("first", ctypes.c_int64),
+        ("heads", ctypes.c_int64), ("head", ctypes.c_ubyte * 8), ("gathers", ctypes.c_int32),
     )  # fmt: skip
     live: int
     texts: int
@@ -56,12 +57,17 @@ class State(ctypes.Structure):
     owed: int
     kinds: ctypes.Array[ctypes.c_ubyte]
     first: int
+    heads: int
+    head: ctypes.Array[ctypes.c_ubyte]
+    gathers: int
 
 
 class Native:
     """The library's calls, by their names in ``relay.c``."""
 
-    open: Callable[[], int]
+    open: Callable[[], int | None]
+    close: Callable[[int], None]
+    descriptor: Callable[[int], int]
     run: Callable[[int, bool], int]
     again: Callable[[int], int]
     new_pair: Callable[[int, int], int]
@@ -77,9 +83,10 @@ class Native:
         self._library = lib = ctypes.PyDLL(str(library))  # no call blocks: the interpreter's lock is kept
         pointer, integer, long = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
         for name, gives, *takes in (
-            ("open", integer), ("run", long, integer, integer), ("again", long, long),
+            ("open", pointer), ("close", None, pointer), ("descriptor", integer, pointer),
+            ("run", long, pointer, integer), ("again", long, long),
             ("new_pair", pointer, integer, integer), ("free_pair", None, pointer),
-            ("watch", integer, integer, pointer, integer), ("leave", None, integer, pointer, integer),
+            ("watch", integer, pointer, pointer, integer), ("leave", None, pointer, pointer, integer),
             ("new_settled", pointer), ("free_settled", None, pointer), ("forget", None, pointer),
             ("settle", None, pointer, ctypes.c_char_p, long),
         ):  # fmt: skip
@@ -88,6 +95,7 @@ class Native:
             setattr(self, name, function)
         self._buffer = ctypes.addressof(ctypes.c_char.in_dll(lib, "relay_buffer"))
         self.pair = ctypes.c_void_p.in_dll(lib, "relay_pair")
+        self.gather_ns = ctypes.c_int64.in_dll(lib, "relay_gather_ns")
         self.side, self.at = (ctypes.c_int64.in_dll(lib, f"relay_{name}") for name in ("side", "at"))
 
     def chunk(self, n: int) -> bytes:

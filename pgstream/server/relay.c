@@ -13,11 +13,12 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
-#define SIZE 262144 /* what gathers in a socket while a long answer waits (backend.GATHER_S): 208 KiB where Linux has its defaults */
+#define SIZE 262144 /* what gathers in a socket at most: 208 KiB where Linux has its defaults */
 #define LONGEST 1024 /* of a settled message, as settled.LONGEST */
 #define SLOTS 8192   /* a power of two, twice settled.KEPT at least */
 #define OWED 64      /* ReadyForQuery owed at once; a client that sends further ahead is Python's */
@@ -29,9 +30,8 @@
 
 /* What `relay_run` and `relay_again` return, with the bytes that lie in `relay_buffer` << 8. NOTHING: for now. RELAYED:
  * it was. ENDED: the connection, whatever ended it. UNKNOWN: Python is to look at a chunk. TEXT: it is to look at the
- * message at `relay_at` alone, and say so by `relay_again`. REST: what is left in the buffer could not be sent yet.
- * GATHER: a long answer is coming. */
-enum { NOTHING, RELAYED, ENDED, UNKNOWN, TEXT, REST, GATHER };
+ * message at `relay_at` alone, and say so by `relay_again`. REST: what is left in the buffer could not be sent yet. */
+enum { NOTHING, RELAYED, ENDED, UNKNOWN, TEXT, REST };
 enum { CLIENT, BACKEND };
 
 struct pair {
@@ -47,16 +47,29 @@ struct pair {
   int64_t owed;
   unsigned char kinds[OWED]; /* of what was owed, oldest first, from `first` */
   int64_t first;
+  int64_t heads; /* bytes of PostgreSQL's next header that have come and gone already, fewer than 5 */
+  unsigned char head[8];
+  /* A long answer gathers: its socket is not looked at until the timer says so. */
+  int32_t gathers;
+  struct pair *next;
+};
+
+/* What is watched. The timer is one of the descriptors, and has no pair. */
+struct hub {
+  int32_t epoll, timer;
+  struct pair *gathering;
 };
 
 unsigned char relay_buffer[SIZE];
 struct pair *relay_pair; /* the last call was about it */
 int64_t relay_side, relay_at;
+/* How long a long answer gathers in its socket, 0 for not at all: PostgreSQL would wait if it took longer to read than to fill. */
+int64_t relay_gather_ns = 400000;
 
 static int64_t result(int kind, int64_t n) { return n << 8 | kind; }
 
-static int64_t length_at(int64_t pos) {
-  const unsigned char *b = relay_buffer + pos + 1;
+static int64_t length_of(const unsigned char *header) {
+  const unsigned char *b = header + 1;
   return (int64_t)((uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3]);
 }
 
@@ -151,7 +164,7 @@ static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
   int64_t pos = 0, length, opened = 0;
   unsigned char ends = 0;
   for (; n - pos >= 5; pos += length + 1) {
-    length = length_at(pos);
+    length = length_of(relay_buffer + pos);
     if (length < 4 || length > n - pos - 1) return result(UNKNOWN, n);
     switch (relay_buffer[pos]) {
       case 'P':
@@ -190,14 +203,49 @@ static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
   return pass_on(pair->sockets[BACKEND], RELAYED, n);
 }
 
+static void *place(struct pair *pair, int side) { return (void *)((uintptr_t)pair | (uintptr_t)side); }
+
+/* Ask for what comes from a pair's PostgreSQL, or not. */
+static int listen_to(const struct hub *hub, struct pair *pair, uint32_t events) {
+  struct epoll_event event = {.events = events, .data.ptr = place(pair, BACKEND)};
+  return epoll_ctl(hub->epoll, EPOLL_CTL_MOD, pair->sockets[BACKEND], &event) == 0;
+}
+
+static void ring(const struct hub *hub, int64_t ns) {
+  struct itimerspec at = {.it_value = {.tv_nsec = ns}};
+  timerfd_settime(hub->timer, 0, &at, NULL);
+}
+
+static void gather(struct hub *hub, struct pair *pair) {
+  if (pair->gathers || relay_gather_ns == 0 || !listen_to(hub, pair, 0)) return;
+  if (hub->gathering == NULL) ring(hub, relay_gather_ns);
+  pair->gathers = 1;
+  pair->next = hub->gathering;
+  hub->gathering = pair;
+}
+
+static void gathered(struct hub *hub) {
+  uint64_t times;
+  if (read(hub->timer, &times, sizeof times) < 0) return;
+  for (struct pair *pair = hub->gathering; pair != NULL; pair = pair->next) {
+    pair->gathers = 0;
+    listen_to(hub, pair, EPOLLIN);
+  }
+  hub->gathering = NULL;
+}
+
 /* From PostgreSQL: rows, ends of answers, and a ReadyForQuery if it is the last. */
-static int64_t answer(struct pair *pair, int64_t n) {
-  int64_t pos = pair->skip, length, answered = 0, kind = RELAYED;
-  int ready = 0;
+static int64_t answer(struct hub *hub, struct pair *pair, int64_t n) {
+  int64_t pos = pair->heads ? -pair->heads : pair->skip, length, answered = 0;
+  int ready = 0, much = 0;
+  unsigned char begun[8]; /* a header, the first bytes of which came before */
+  memcpy(begun, pair->head, sizeof begun);
+  for (int64_t i = pair->heads; pair->heads && i < 5 && i - pair->heads < n; i++) begun[i] = relay_buffer[i - pair->heads];
   for (; n - pos >= 5; pos += length + 1) {
-    length = length_at(pos);
+    const unsigned char *header = pos < 0 ? begun : relay_buffer + pos;
+    length = length_of(header);
     if (length < 4) return result(UNKNOWN, n);
-    switch (relay_buffer[pos]) {
+    switch (*header) {
       case 'D': case 'd':
         continue;
       case '1': case '2': case '3': case 'C': case 'I': case 's': case 'n': case 'T':
@@ -211,8 +259,9 @@ static int64_t answer(struct pair *pair, int64_t n) {
         return result(UNKNOWN, n);
     }
   }
-  if (pos < n) return result(UNKNOWN, n);
-  pair->skip = pos - n;
+  pair->heads = pos < n ? n - pos : 0;
+  if (pos < n) memcpy(pair->head, pos < 0 ? begun : relay_buffer + pos, (size_t)pair->heads);
+  pair->skip = pos < n ? 0 : pos - n;
   pair->relayed += n;
   if (ready) {
     pair->status = relay_buffer[n - 1];
@@ -225,25 +274,52 @@ static int64_t answer(struct pair *pair, int64_t n) {
   } else {
     pair->answered += answered;
     if (n > MANY && (pair->streamed += n) > LONG) {
-      pair->streamed = 0;
-      kind = GATHER;
+      pair->streamed = LONG; /* from here on each chunk gathers, until the answer ends */
+      much = 1;
     }
   }
-  return pass_on(pair->sockets[CLIENT], (int)kind, n);
+  int64_t passed = pass_on(pair->sockets[CLIENT], RELAYED, n);
+  if (much && (passed & 255) == RELAYED) gather(hub, pair);
+  return passed;
 }
 
 /* Which sockets are watched. */
 
-int32_t relay_open(void) { return epoll_create1(EPOLL_CLOEXEC); }
-
-static void *place(struct pair *pair, int side) { return (void *)((uintptr_t)pair | (uintptr_t)side); }
-
-int32_t relay_watch(int epoll, struct pair *pair, int side) {
-  struct epoll_event event = {.events = EPOLLIN, .data.ptr = place(pair, side)};
-  return epoll_ctl(epoll, EPOLL_CTL_ADD, pair->sockets[side], &event) == 0;
+void relay_close(struct hub *hub) {
+  if (hub->epoll >= 0) close(hub->epoll);
+  if (hub->timer >= 0) close(hub->timer);
+  free(hub);
 }
 
-void relay_leave(int epoll, struct pair *pair, int side) { epoll_ctl(epoll, EPOLL_CTL_DEL, pair->sockets[side], NULL); }
+/* NULL: no descriptor is left. */
+struct hub *relay_open(void) {
+  struct hub *hub = calloc(1, sizeof(struct hub));
+  if (hub == NULL) return NULL;
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+  hub->epoll = epoll_create1(EPOLL_CLOEXEC);
+  hub->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (hub->epoll >= 0 && hub->timer >= 0 && epoll_ctl(hub->epoll, EPOLL_CTL_ADD, hub->timer, &event) == 0) return hub;
+  relay_close(hub);
+  return NULL;
+}
+
+/* The descriptor that says that some session has something. */
+int32_t relay_descriptor(const struct hub *hub) { return hub->epoll; }
+
+int32_t relay_watch(const struct hub *hub, struct pair *pair, int side) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = place(pair, side)};
+  return epoll_ctl(hub->epoll, EPOLL_CTL_ADD, pair->sockets[side], &event) == 0;
+}
+
+void relay_leave(struct hub *hub, struct pair *pair, int side) {
+  epoll_ctl(hub->epoll, EPOLL_CTL_DEL, pair->sockets[side], NULL);
+  if (side != BACKEND || !pair->gathers) return;
+  struct pair **at = &hub->gathering;
+  while (*at != pair) at = &(*at)->next;
+  *at = pair->next;
+  pair->gathers = 0;
+  if (hub->gathering == NULL) ring(hub, 0);
+}
 
 struct pair *relay_new_pair(int client, int backend) {
   struct pair *pair = calloc(1, sizeof(struct pair));
@@ -253,13 +329,13 @@ struct pair *relay_new_pair(int client, int backend) {
 
 void relay_free_pair(struct pair *pair) { free(pair); }
 
-static int64_t take(struct pair *pair, int side) {
+static int64_t take(struct hub *hub, struct pair *pair, int side) {
   int64_t n = receive(pair->sockets[side]);
   relay_pair = pair;
   relay_side = side;
   if (n <= 0) return n == 0 ? ENDED : NOTHING;
   if (!pair->live) return result(UNKNOWN, n);
-  return side == CLIENT ? request(pair, n, -1) : answer(pair, n);
+  return side == CLIENT ? request(pair, n, -1) : answer(hub, pair, n);
 }
 
 /* After TEXT: the text is PostgreSQL's. */
@@ -285,22 +361,26 @@ static int wait_for(int epoll, struct epoll_event *events, int patient) {
 /* Relay what there is, until there is no more or Python is wanted. `patient`: while one session alone is busy, the answer
  * to what was relayed, or its client's next message, is waited for a moment, since a turn of the event loop costs more than to
  * relay it. With several, more gather during that turn. */
-int64_t relay_run(int epoll, int patient) {
+int64_t relay_run(struct hub *hub, int patient) {
   static const struct pair *before; /* the one session of the last run */
   const struct pair *only = NULL;
   struct epoll_event events[EVENTS];
   int64_t end = patient ? now() + TURN_NS : 0, taken = NOTHING;
-  int found = wait_for(epoll, events, 0), several = 0;
+  int found = wait_for(hub->epoll, events, 0), several = 0;
   do {
     for (int i = 0; i < found && (taken & 255) <= RELAYED; i++) {
       uintptr_t at = (uintptr_t)events[i].data.ptr;
+      if (at == 0) {
+        gathered(hub);
+        continue;
+      }
       struct pair *pair = (struct pair *)(at & ~(uintptr_t)1);
       if (only == NULL) only = pair;
       several |= pair != only;
-      taken = take(pair, (int)(at & 1));
+      taken = take(hub, pair, (int)(at & 1));
     }
     if ((taken & 255) > RELAYED || !patient || several || only != before || now() >= end) break;
-    found = wait_for(epoll, events, 1);
+    found = wait_for(hub->epoll, events, 1);
   } while (found > 0);
   before = several ? NULL : only;
   return (taken & 255) > RELAYED ? taken : NOTHING;

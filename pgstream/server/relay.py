@@ -24,7 +24,6 @@ from pgstream.server.native import (
     BACKEND,
     CLIENT,
     ENDED,
-    GATHER,
     NOTHING,
     OWED,
     RELAYED,
@@ -51,13 +50,14 @@ class Relay:
     """Of one process. One descriptor tells the event loop that some session has something."""
 
     def __init__(self, native: Native) -> None:
-        self.native, self.epoll = native, native.open()
-        if self.epoll < 0:
+        self.native, hub = native, native.open()
+        if hub is None:
             raise OSError("could not open an epoll descriptor")
+        self.hub, self._descriptor = hub, native.descriptor(hub)
         self._pairs: dict[int, Pair] = {}
         self._listeners: Counter[Listener] = Counter()  # of the pairs
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self.epoll, self._run)
+        self._loop.add_reader(self._descriptor, self._run)
 
     def join(self, client: ClientSession, ours: asyncio.Transport, backend: Backend, its: asyncio.Transport) -> None:
         """Relay a session here, if both of its connections are plain sockets."""
@@ -86,17 +86,17 @@ class Relay:
         """All sessions have ended."""
         for pair in list(self._pairs.values()):
             pair.close()
-        self._loop.remove_reader(self.epoll)
-        os.close(self.epoll)
+        self._loop.remove_reader(self._descriptor)
+        self.native.close(self.hub)
 
     def _run(self) -> None:
         for listener in self._listeners:
             if listener.settled.snapshot is not (snapshot := listener.catalog.snapshot):
                 listener.settled.known(snapshot)
-        native, epoll = self.native, self.epoll
+        native, hub = self.native, self.hub
         for turn in range(MOST):
             # Once Python has looked at something, what it then wants to do is not kept waiting.
-            result = native.run(epoll, turn == 0)
+            result = native.run(hub, turn == 0)
             kind = result & 255
             if kind == NOTHING:
                 return
@@ -144,13 +144,13 @@ class Pair:
     def pause(self, side: int) -> None:
         """Leave what comes in the socket."""
         if self._watched[side]:
-            self._relay.native.leave(self._relay.epoll, self.handle, side)
+            self._relay.native.leave(self._relay.hub, self.handle, side)
             self._watched[side] = False
 
     def resume(self, side: int) -> None:
         if not self._watched[side] and self.handle:
             self._watched[side] = True
-            if not self._relay.native.watch(self._relay.epoll, self.handle, side):
+            if not self._relay.native.watch(self._relay.hub, self.handle, side):
                 self.close()  # the system watches no more sockets: the transports do
 
     def close(self) -> None:
@@ -183,7 +183,9 @@ class Pair:
         state.owed, state.first = len(flight.pending), 0
         for i, kind in enumerate(flight.pending):
             state.kinds[i] = kind
-        state.skip, state.streamed = backend.place
+        state.skip, state.streamed, head = backend.place
+        state.heads = len(head)
+        state.head[: len(head)] = list(head)
         state.settled, state.texts = client.listener.settled.handle, client.has_settled_texts
         state.live = 1
 
@@ -197,7 +199,7 @@ class Pair:
         flight.open, flight.answered, flight.status = state.open, state.answered, state.status
         flight.pending.clear()
         flight.pending.extend(state.kinds[(state.first + i) % OWED] for i in range(state.owed))
-        self._backend.place = (state.skip, state.streamed)
+        self._backend.place = (state.skip, state.streamed, bytes(state.head[: state.heads]))
         self.count()
 
     def count(self) -> None:
@@ -224,13 +226,14 @@ class Pair:
             kind, n = result & 255, result >> 8
         if kind == RELAYED:
             return
-        if kind == GATHER:
-            self._backend.gather()
-        elif kind == ENDED:
+        if kind == ENDED:
             self.close()
         elif kind == REST:
             self.take_back()
-            (self._backend if side == CLIENT else self._client).write(native.chunk(n))
+            if side == CLIENT:
+                self._backend.write(native.chunk(n))
+            else:
+                self._client.write_before_more(native.chunk(n))
         elif kind in (UNKNOWN, TEXT):
             self.take_back()
             (self._client if side == CLIENT else self._backend).data_received(native.chunk(n))

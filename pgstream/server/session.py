@@ -200,6 +200,12 @@ class ClientSession(asyncio.Protocol):
         await self.cursors.close_all()
         await undecided.settle(self, gone=True)
 
+    def write_before_more(self, data: bytes) -> None:
+        """Write what the socket did not take. PostgreSQL is read on when it has: until then Python would relay."""
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=0)
+        self.write(data)
+
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
         if self._attached:
@@ -209,6 +215,10 @@ class ClientSession(asyncio.Protocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._drained = None
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=WRITE_LIMIT)
+        if self.pair is not None:
+            self.pair.lend()
         if self._attached:
             self.backend.resume_reading()
 

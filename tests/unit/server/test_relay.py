@@ -35,6 +35,7 @@ from tests.unit.server.test_shapes import Client as Bare
 from tests.unit.server.test_shapes import cut, message, seen, sent, state
 
 LIBRARY = native.load(Config())
+GATHER_NS = LIBRARY.gather_ns.value if LIBRARY is not None else 0
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 
 
@@ -68,6 +69,9 @@ class Client(Bare):
             self.data_received(rest)
 
     def backend_lost(self, backend: Backend) -> None: ...
+
+    def write_before_more(self, data: bytes) -> None:
+        self.write(data)
 
     def end(self, error: object = None) -> None:
         self.ended = True
@@ -159,7 +163,7 @@ async def relayed(library: Native | None, steps: list[tuple[int, bytes]], asked:
     """The account after those steps that are ``asked`` for, and in the end."""
     out = []
     async with opened(library) as both:
-        both.backend.gather = lambda: None  # type: ignore[method-assign]  # for no time passes
+        both.backend.gather = lambda: None  # type: ignore[method-assign]
         for i, (side, chunk) in enumerate(steps):
             both.send(side, chunk)
             if i in asked:
@@ -191,7 +195,11 @@ def test_both_count_alike(
         pieces = cut([chunk for s, chunk in steps[: len(chunks)] if s == side], cuts)
         steps += [(side, piece) for piece in pieces]
     steps = [step for step in steps if step[1]]
-    assert runner.run(relayed(LIBRARY, steps, asked)) == runner.run(relayed(None, steps, asked))
+    LIBRARY.gather_ns.value = 0  # no time passes
+    try:
+        assert runner.run(relayed(LIBRARY, steps, asked)) == runner.run(relayed(None, steps, asked))
+    finally:
+        LIBRARY.gather_ns.value = GATHER_NS
 
 
 def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -298,9 +306,13 @@ async def test_a_client_that_takes_nothing() -> None:
 @on_uvloop
 async def test_a_long_answer_gathers() -> None:
     async with opened(LIBRARY) as both:
-        for _ in range(LONG // 8192 + 2):
-            both.send(1, message("D", bytes(8187)))
-        assert both.backend._gathering
+        pair, relay = both.client.pair, both.relay
+        for _ in range(LONG // 8192 + 1):
+            both.far[1].sendall(message("D", bytes(8187)))
+            assert not pair._state.gathers
+            relay.native.run(relay.hub, False)
+            both.at_client += both._arrived(0)
+        assert pair._state.gathers and not both.backend._gathering  # by a timer of compiled code
         both.far[1].sendall(READY)
         end = asyncio.get_running_loop().time() + 10
         while both.client.rounds == 0 and asyncio.get_running_loop().time() < end:
