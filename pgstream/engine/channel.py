@@ -16,7 +16,9 @@ import msgspec
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error of the worker for a person. ``kind``: user, data, refused, store or engine (``spark.faults``)."""
+    """An error of the worker for a person. ``kind``: user, data, refused, overtaken, store, engine
+    (``spark.faults``).
+    """
 
     kind: str
     sqlstate: str

@@ -11,6 +11,9 @@ from pgstream.errors import PgStreamError, RelayedError
 RETRIED = frozenset({"store", "engine"})
 """Kinds of faults that pass by themselves. One more is tried again by a query that was made already: *refused*, since
 credentials that worked may work again, or others are given by UPDATE STORE."""
+OVERTAKEN = 3
+"""How often in a row a fault of the kind *overtaken* is tried again: another start's worker, which had not ended yet,
+has written a batch more than its checkpoint said. It says so by now, or else one of the two was put back."""
 
 
 def error(fault: Fault) -> PgStreamError:

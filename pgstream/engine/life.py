@@ -429,7 +429,8 @@ class Queries:
     async def _failed(self, run: Run, fault: Fault) -> None:
         async with run.lock:
             run.failing = False
-            if fault.kind in faults.RETRIED or (fault.kind == "refused" and run.launching is None):
+            again = fault.kind in faults.RETRIED or (fault.kind == "refused" and run.launching is None)
+            if again or (fault.kind == "overtaken" and run.failures < faults.OVERTAKEN):
                 await self._wait(run, fault)
             else:
                 await self._fail(run, fault)

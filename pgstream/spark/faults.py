@@ -4,8 +4,9 @@ Owns: the mapping from the analyzer's error conditions and from chains of Java e
 Must not know: sessions, queries, Py4J; it takes plain values. Start reading at ``from_analysis`` and ``from_chain``.
 
 Kinds: *user* (the statement or the store's options must change), *data* (a record must), *refused* (a system outside
-does not take the credentials, or proves to be another), *store* (it does not answer) and *engine* (ours). The last two
-are tried again by the engine, and so is *refused* once the query's statement is over.
+does not take the credentials, or proves to be another), *overtaken* (another start has written on), *store* (it does
+not answer) and *engine* (ours). The last two are tried again by the engine, *overtaken* a few times, and *refused* once
+the query's statement is over.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
         return Fault("engine", "55000", "another start of this query has taken over", message + ".")
     if short == "StrangeBatchException":
         what = "the query's checkpoint and what it has written are of different days"
-        return Fault("user", "55000", what, sentence(message) + ".", _STRANGE)
+        # More is written than the checkpoint says where the worker of an earlier start has not ended yet, too.
+        kind = "overtaken" if message.endswith(" already") else "user"
+        return Fault(kind, "55000", what, sentence(message) + ".", _STRANGE)
     if short == "UnsharedException":
         return Fault("refused", "58030", "the checkpoint's folder is not that of all executors", f"{message}.", SHARE)
     if short == "RegistryException":

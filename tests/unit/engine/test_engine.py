@@ -129,6 +129,15 @@ async def test_outside_fault_is_retried_with_pauses(bench: Bench, kind: str) -> 
     assert len(waits) == 3
 
 
+async def test_what_another_start_has_written_is_looked_for_again(bench: Bench, pauses: dict[str, list[int]]) -> None:
+    """Its worker may not have ended yet, so that the checkpoint said less. What stays so was put back by somebody."""
+    passes, stays = (bench.catalog.add(fault="overtaken", times=n) for n in ("2", "9"))
+    await bench.engine.start()
+    assert (await bench.state(passes, "running")).attempt == 3
+    assert (await bench.state(stays, "errored", "no good")).attempt == 4
+    assert sorted(pauses["queries"]) == [1, 1, 2, 2, 3]
+
+
 def test_pauses_grow_to_a_limit() -> None:
     assert [pool.pause(n) for n in (0, 1, 2, 3, 4, 5, 6, 99)] == [0, 1, 2, 4, 8, 16, 30, 30]
 
