@@ -185,12 +185,22 @@ FUNCTION_TITLES = {
 }  # fmt: skip
 
 
+_COUNTS = {"JSON_OBJECTAGG": "2", "JSON_ARRAYAGG": "1"}  # as written
+
+
 FUNCTION_NOTES = {
+    "aggregates": """`LISTAGG`, `ARRAY_AGG`, `JSON_ARRAYAGG`, `JSON_OBJECTAGG`, `FIRST_VALUE` and `LAST_VALUE` take rows
+in the order of their arrival. `JSON_ARRAYAGG(value [NULL | ABSENT ON NULL])` leaves NULLs out unless told otherwise,
+`JSON_OBJECTAGG([KEY] key VALUE value [NULL | ABSENT ON NULL])` keeps them; of a key that comes twice the last value
+counts, and what has no key is left out. `COLLECT` gives a MAP of each value and how often it is there.\n\n""",
+    "rows": """`CURRENT_WATERMARK(time)` is what event time had passed when the row's batch began, in the type of the
+column that it is given; NULL until event time is known.
+`WHERE CURRENT_WATERMARK(t) IS NULL OR t > CURRENT_WATERMARK(t)` leaves out what came too late.\n\n""",
     "json": """`JSON_VALUE` takes `RETURNING type`, then `NULL | ERROR | DEFAULT value` `ON EMPTY` and `ON ERROR`;
 `JSON_QUERY` takes `WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER`, then `NULL | ERROR | EMPTY ARRAY | EMPTY
 OBJECT` for the two. A path that is not there is empty in mode `lax` and an error in mode `strict`, the default;
 JSON's null is empty in both. Without these words both are NULL. `JSON_ERROR`, `JSON_TEXT` and `JSON_WRAPPED` are what
-they are made of.\n\n"""
+they are made of.\n\n""",
 }
 
 
@@ -217,7 +227,9 @@ def _function_page(title: str, names: list[str], shown: dict[str, list[tuple[str
     out.append("| function | arguments | result | example | gives |\n|---|---|---|---|---|\n")
     for name in names:
         f = FUNCTIONS[name]
-        counts = ", ".join(f"{f.least} or more" if n == ANY else str(n) for n in sorted(f.templates))
+        counts = _COUNTS.get(name) or ", ".join(
+            f"{f.least} or more" if n == ANY else str(n) for n in sorted(f.templates)
+        )
         result = {"0": "that of the first argument", None: ""}.get(f.type, _cell(str(f.type)))
         examples_ = shown.get(name, [])[:2] or [("", "")]
         for i, (call, value) in enumerate(examples_):

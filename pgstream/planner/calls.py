@@ -138,6 +138,8 @@ def _ordered(call: Call, where: str) -> Typed:
     text = call.text(template)
     if not call.compiler.scope.placed:
         text = text.replace(f"struct({ARRIVAL})", f"struct(`__time`, {value.sql})").replace(ARRIVAL, "`__time`")
+    if call.function.name == "ARRAY_AGG" and value.type is not None:
+        return Typed(text, Type("ARRAY", args=(value.type,)))
     return Typed(text, _type(call))
 
 
@@ -176,6 +178,29 @@ def _map_entries(call: Call) -> Typed:
         return Typed(call.text())
     entry = Type("STRUCT", fields=tuple(zip(("key", "value"), type_.args, strict=True)))
     return Typed(call.text(), Type("ARRAY", args=(entry,)))
+
+
+def _multiset(call: Call) -> Typed:
+    """A multiset is a MAP of how often each value is there, as Flink's formats write it."""
+    type_ = call.args[0].type
+    if type_ is None or type_.name != "ARRAY":
+        return Typed(call.text())
+    if type_.args[0].name == "MAP":
+        raise UndefinedFunction(name=f"collect({str(type_.args[0]).lower()})", at=at(call.node), hint=CASTS)
+    return Typed(call.text(), Type("MAP", args=(type_.args[0], types.INTEGER)))
+
+
+def _watermark(call: Call) -> Typed:
+    """What event time has passed, as of when the row's batch began; in the type of the event time's column."""
+    type_ = call.args[0].type
+    if type_ is None or type_.name not in ("BIGINT", *CLOCKS):
+        raise InvalidStatement(
+            what="CURRENT_WATERMARK takes the event time of a row", at=at(call.node.expressions[0]),
+            hint="Name the 'timestamp' column of the source, or write rowtime().",
+        )  # fmt: skip
+    call.compiler.wants.add("watermark")
+    text = "unix_millis({0})" if type_.name == "BIGINT" else f"cast({{0}} as {type_.spark})"
+    return Typed(text.format(call.text()), type_)
 
 
 def _sign(call: Call) -> Typed:
@@ -326,6 +351,7 @@ _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "floor": _rounding,
     "mod": _mod,
     "map_entries": _map_entries,
+    "multiset": _multiset,
     "nullif": _nullif,
     "sign": _sign,
     "truncate": _truncate,
@@ -338,5 +364,6 @@ _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "rowtime": _rowtime,
     "rowkey": _rowkey,
     "rowmetadata": _rowmetadata,
+    "watermark": _watermark,
     **json_calls.BUILDERS,
 }

@@ -105,6 +105,10 @@ _AGGREGATES = [
         f"if(size({_GATHERED}) = 0, null, transform(array_sort({_GATHERED}), e -> e.v))",
         aggregate=True,
     ),
+    # Of the array that ARRAY_AGG makes (``sql.composed``).
+    *_row("COLLECT", "pgstream_multiset({0})", call="multiset"),
+    *_row("JSON_ARRAYAGG", "{*}", type="VARCHAR", first=2, call="json_arrayagg"),
+    *_row("JSON_OBJECTAGG", "{*}", type="VARCHAR", first=2, call="json_objectagg"),
 ]
 
 _MATH = [
@@ -283,6 +287,7 @@ _HASHES = [
 _ROWS = [
     *_row("ROWTIME ROWTIMESTAMP ROW_TIMESTAMP RECORD_TIMESTAMP", "{row}", "{row}", first=0, call="rowtime", units=(0,),
           type="BIGINT"),
+    *_row("CURRENT_WATERMARK", "pgstream_watermark()", call="watermark"),
     *_row("ROWKEY ROW_KEY", "{row}", "{row}", first=0, call="rowkey", units=(0,)),
     *_row("ROWMETA ROWMETADATA ROW_METADATA", "{row}", "{row}", first=0, call="rowmetadata", units=(0,),
           type="STRUCT<topic VARCHAR, \"partition\" INTEGER, \"offset\" BIGINT, timestamp_type VARCHAR>"),
@@ -308,7 +313,5 @@ FUNCTIONS = _table([row for rows in GROUPS.values() for row in rows])
 
 # Known to the language and planned: a sentence instead of "does not exist".
 PLANNED = frozenset((
-    "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "COLLECT",
-    "JSON_OBJECTAGG", "JSON_ARRAYAGG", "GROUPING", "GROUPING_ID",
-    "GROUP_ID", "CURRENT_WATERMARK", "UNNEST",
+    "LEAD", "LAG", "CUME_DIST", "PERCENT_RANK", "NTILE", "GROUPING", "GROUPING_ID", "GROUP_ID", "UNNEST",
 ))  # fmt: skip

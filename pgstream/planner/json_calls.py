@@ -20,6 +20,7 @@ from pgstream.planner.expressions import Typed
 if TYPE_CHECKING:
     from pgstream.planner.calls import Call
 
+_MADE = ("JSON_OBJECT", "JSON_ARRAY", "JSON_OBJECTAGG", "JSON_ARRAYAGG")
 _JAVA_ONLY = ".^$\\"
 
 
@@ -32,7 +33,7 @@ def _text(value: Typed) -> str:
 def _piece(call: Call, i: int) -> str:
     """An argument as JSON text: one that is JSON by its making goes in as it is."""
     node = call.node.expressions[i].unnest()
-    made = isinstance(node, exp.Anonymous) and str(node.this).upper() in ("JSON_OBJECT", "JSON_ARRAY")
+    made = isinstance(node, exp.Anonymous) and str(node.this).upper() in _MADE
     return call.args[i].sql if made else _text(call.args[i])
 
 
@@ -54,9 +55,26 @@ def _object(call: Call) -> Typed:
     keeps = call.node.expressions[0].this == "NULL"
     parts = []
     for i in range(1, len(call.args), 2):
-        pair = f"concat({_text(call.args[i])}, ':', {_piece(call, i + 1)})"
+        key = Typed(f"cast({call.args[i].sql} as string)", types.TEXT)
+        pair = f"concat({_text(key)}, ':', {_piece(call, i + 1)})"
         parts.append(pair if keeps else f"if({call.args[i + 1].sql} is null, null, {pair})")
     return Typed(f"concat('{{', {_joined(parts)}, '}}')", types.TEXT)
+
+
+def _array_of(call: Call) -> Typed:
+    """JSON_ARRAYAGG of an array of JSON texts, in their order."""
+    keeps = ", 'null'" * (call.node.expressions[0].this == "NULL")
+    return Typed(f"concat('[', coalesce(array_join({call.args[1].sql}, ','{keeps}), ''), ']')", types.TEXT)
+
+
+def _object_of(call: Call) -> Typed:
+    """JSON_OBJECTAGG of an array of names and values, all JSON texts. The last of a name counts, in the place of the
+    first, as in Flink; without a name there is no member.
+    """
+    keeps = call.node.expressions[0].this == "NULL"
+    given = f"filter({call.args[1].sql}, e -> e.f0 is not null{'' if keeps else ' and e.f1 is not null'})"
+    members = f"transform(map_entries(map_from_entries({given})), e -> concat(e.key, ':', coalesce(e.value, 'null')))"
+    return Typed(f"concat('{{', coalesce(array_join({members}, ','), ''), '}}')", types.TEXT)
 
 
 def _joined(parts: list[str]) -> str:
@@ -78,5 +96,7 @@ BUILDERS: dict[str, Callable[[Call], Typed]] = {
     "json_string": _string,
     "json_array": _array,
     "json_object": _object,
+    "json_arrayagg": _array_of,
+    "json_objectagg": _object_of,
     "similar": _similar,
 }

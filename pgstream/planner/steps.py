@@ -114,7 +114,9 @@ def watermarked(node: plan.Node) -> plan.Node:
 
 
 def wanting(node: plan.Node, wants: set[str]) -> plan.Node:
-    """The same plan, its sources asked for more hidden columns."""
+    """The same plan, its sources asked for more hidden columns, or for what event time has passed."""
+    if "watermark" in wants:
+        node, wants = watermarked(node), wants - {"watermark"}
     if not wants:
         return node
     return with_sources(

@@ -31,6 +31,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "true",
     "spark.sql.timeType.enabled": "true",
+    # Of a key that is given twice the last counts, as in Flink: it is no error that ends a query.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # ${env:X}, ${system:x} and ${spark.x} in a client's text are text: they would show what this process knows.
     "spark.sql.variable.substitute": "false",
     # A batch is small and comes again: re-planning it at run time costs more than it gains.

@@ -34,7 +34,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import SQLGLOTC_INSTALLED
 
 from pgstream.errors import ConfigurationError, InvalidStatement, NotYet, SyntaxFault, TooDeep
-from pgstream.sql import properties, recognize
+from pgstream.sql import composed, properties, recognize
 from pgstream.sql.faults import fault
 from pgstream.sql.sniff import unclosed
 
@@ -167,6 +167,8 @@ class DeltaStreamParser(Parser):
         "JSON_EXISTS": lambda self: self._json_path("JSON_EXISTS"),
         "JSON_OBJECT": lambda self: self._json_object(),
         "JSON_ARRAY": lambda self: self._json_array(),
+        "JSON_OBJECTAGG": lambda self: self._json_objectagg(),
+        "JSON_ARRAYAGG": lambda self: self._json_arrayagg(),
     }
     COLUMN_OPERATORS: ClassVar = {
         TokenType.DOT: None,
@@ -594,6 +596,20 @@ class DeltaStreamParser(Parser):
                 break
         return self._call("JSON_ARRAY", exp.Literal.string(self._null_clause("ABSENT")), *args)
 
+    def _json_objectagg(self) -> exp.Expr:
+        """``JSON_OBJECTAGG([KEY] key VALUE value [NULL | ABSENT ON NULL])``."""
+        if self._curr.text.upper() == "KEY" and self._next.text.upper() != "VALUE":
+            self._advance()
+        key = self._parse_bitwise()
+        self._expect("VALUE")
+        value = self._parse_disjunction()
+        return self._call("JSON_OBJECTAGG", exp.Literal.string(self._null_clause("NULL")), key, value)
+
+    def _json_arrayagg(self) -> exp.Expr:
+        """``JSON_ARRAYAGG(value [NULL | ABSENT ON NULL])``."""
+        value = self._parse_disjunction()
+        return self._call("JSON_ARRAYAGG", exp.Literal.string(self._null_clause("ABSENT")), value)
+
     def _is_null_clause(self) -> bool:
         return self._curr.text.upper() in ("NULL", "ABSENT") and self._next.token_type is TokenType.ON
 
@@ -766,6 +782,7 @@ def parse(found: Sequence[Token], text: str) -> exp.Expr:
     if tree is None:
         raise fault(found, 0, text)
     _settle_windows(tree)
+    composed.settle(tree)
     return tree
 
 

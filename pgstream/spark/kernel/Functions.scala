@@ -1,0 +1,58 @@
+package org.apache.spark.sql.pgstream
+
+import java.util.TreeMap
+import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.catalyst.{FunctionIdentifier, InternalRow}
+import org.apache.spark.sql.catalyst.analysis.TypeCheckResult
+import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback
+import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, ArrayData, GenericArrayData, TypeUtils}
+import org.apache.spark.sql.types._
+
+/** Functions that Spark SQL has no expression for: a plan's texts call them by name. */
+object Functions {
+  def register(e: SparkSessionExtensions): Unit = {
+    add(e, "pgstream_multiset", classOf[Multiset])(a => Multiset(a.head))
+    add(e, "pgstream_watermark", classOf[CurrentWatermark])(_ => CurrentWatermark())
+  }
+
+  private def add(e: SparkSessionExtensions, name: String, made: Class[_])(build: Seq[Expression] => Expression): Unit =
+    e.injectFunction((FunctionIdentifier(name), new ExpressionInfo(made.getName, name), build))
+}
+
+/** How often each value of an array is in it, in the order of the values; NULLs are not counted. Of no array, none. */
+case class Multiset(child: Expression) extends UnaryExpression with CodegenFallback {
+  private lazy val element = child.dataType.asInstanceOf[ArrayType].elementType
+  @transient private lazy val order = TypeUtils.getInterpretedOrdering(element)
+
+  override def checkInputDataTypes(): TypeCheckResult = child.dataType match {
+    case ArrayType(t, _) => TypeUtils.checkForOrderingExpr(t, prettyName)
+    case t => TypeCheckResult.TypeCheckFailure(s"$prettyName takes an array, not ${t.sql}")
+  }
+  override def prettyName: String = "pgstream_multiset"
+  override def dataType: DataType = MapType(element, IntegerType, valueContainsNull = false)
+  override def nullable: Boolean = false
+
+  override def eval(row: InternalRow): Any = {
+    val counts = new TreeMap[Any, Integer](order)
+    child.eval(row) match {
+      case values: ArrayData => values.foreach(element, (_, v) => if (v != null) counts.merge(v, 1, (a, b) => a + b))
+      case _ => ()
+    }
+    val keys = counts.keySet.toArray.asInstanceOf[Array[Any]]
+    new ArrayBasedMapData(new GenericArrayData(keys), new GenericArrayData(counts.values.toArray.asInstanceOf[Array[Any]]))
+  }
+  override protected def withNewChildInternal(c: Expression): Multiset = copy(child = c)
+}
+
+/** What the event time had passed when the row's batch began; NULL before the first. */
+case class CurrentWatermark() extends LeafExpression with CodegenFallback {
+  // The same for a batch, another for the next: it is not to be worked out before.
+  override lazy val deterministic: Boolean = false
+  override def dataType: DataType = TimestampType
+  override def nullable: Boolean = true
+  override def eval(row: InternalRow): Any = {
+    val passed = Passed.micros(None)
+    if (passed == Long.MinValue) null else passed
+  }
+}
