@@ -248,7 +248,7 @@ def _to_timestamp_ltz(call: Call) -> Typed:
 def _overlaps(call: Call) -> Typed:
     """Periods, each of a time and another or an interval; those that only meet overlap, as in Flink."""
     nodes, args = call.node.expressions, list(call.args)
-    spans = [_is_interval(n) for n in nodes]
+    spans = [infer.is_interval(n) for n in nodes]
     names = [
         "INTERVAL" if s else "UNKNOWN" if a.type is None else str(a.type) for s, a in zip(spans, args, strict=True)
     ]
@@ -265,21 +265,6 @@ def _overlaps(call: Call) -> Typed:
     missing = " or ".join(f"{sql} is null" for sql in (a, b, c, d))
     met = f"least({a}, {b}) <= greatest({c}, {d}) and least({c}, {d}) <= greatest({a}, {b})"
     return Typed(f"if({missing}, null, {met})", types.BOOLEAN)
-
-
-def _is_interval(node: exp.Expr) -> bool:
-    """Whether an expression is made of intervals: one, or a multiple or the sum of such."""
-    match node.unnest():
-        case exp.Interval():
-            return True
-        case exp.Neg(this=inner):
-            return _is_interval(inner)
-        case exp.Mul(this=one, expression=two) | exp.Div(this=one, expression=two):
-            return _is_interval(one) or _is_interval(two)
-        case exp.Add(this=one, expression=two) | exp.Sub(this=one, expression=two):
-            return _is_interval(one) and _is_interval(two)
-        case _:
-            return False
 
 
 def _json(call: Call) -> Typed:

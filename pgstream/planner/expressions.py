@@ -344,7 +344,9 @@ class Compiler:
 
     def _arithmetic(self, node: exp.Expr, operator: str) -> Typed:
         left, right = self._operands(node, operator)
-        return Typed(f"({left.sql} {operator} {right.sql})", infer.arithmetic(left.type, right.type))
+        text = f"({left.sql} {operator} {right.sql})"
+        moved = infer.moved((node.this, left.type), (node.expression, right.type))
+        return Typed(text, moved or infer.arithmetic(left.type, right.type))
 
     def _operands(self, node: exp.Expr, operator: str) -> tuple[Typed, Typed]:
         left, right = self.compile(node.this), self.compile(node.expression)

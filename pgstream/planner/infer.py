@@ -3,10 +3,12 @@
 Owns: the result types of operators over declared columns. What is not known here is None and left to Spark: results of
 functions whose row in the table says so, and columns of subqueries made of them. Over an unknown type ``/`` and AVG
 keep Spark's meaning (a fraction).
-Must not know: scopes, SQL text.
+Must not know: scopes, Spark SQL.
 """
 
 from __future__ import annotations
+
+from sqlglot import exp
 
 from pgstream.types import CLOCKS, Type
 
@@ -42,6 +44,31 @@ def widest(*types: Type | None) -> Type | None:
     if all(t.name in _NUMERIC for t in known):
         return max(known, key=lambda t: _NUMERIC.index(t.name))
     return known[0] if all(t == known[0] for t in known) else None
+
+
+def is_interval(node: exp.Expr) -> bool:
+    """Whether an expression is made of intervals: one, or a multiple or the sum of such."""
+    match node.unnest():
+        case exp.Interval():
+            return True
+        case exp.Neg(this=inner):
+            return is_interval(inner)
+        case exp.Mul(this=one, expression=two) | exp.Div(this=one, expression=two):
+            return is_interval(one) or is_interval(two)
+        case exp.Add(this=one, expression=two) | exp.Sub(this=one, expression=two):
+            return is_interval(one) and is_interval(two)
+        case _:
+            return False
+
+
+def moved(left: tuple[exp.Expr, Type | None], right: tuple[exp.Expr, Type | None]) -> Type | None:
+    """The type of a time that an interval is added to or taken from; None for anything else, and of a date, which an
+    interval of hours makes a time.
+    """
+    for (_, time), (other, _) in ((left, right), (right, left)):
+        if time is not None and is_a(time, *CLOCKS) and time.name != "TIME" and is_interval(other):
+            return Type(time.name)
+    return None
 
 
 def arithmetic(left: Type | None, right: Type | None) -> Type | None:
