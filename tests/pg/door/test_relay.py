@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import select
+
 import asyncpg
 import psycopg
 import pytest
 
 from pgstream.embedded.compiler import find_compiler
+from pgstream.server.backend import Backend
 from tests.pg.door.test_start import second
+from tests.server import within
 
 TEXTS = [
     "SELECT 1",
@@ -165,3 +169,26 @@ def test_compiled_code_is_there(door):
         assert session.rounds < 20
         session.pair.count()
         assert session.rounds >= 20
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+def test_what_a_slow_reader_takes_at_last_is_relayed_by_compiled_code(door, monkeypatch):
+    """Nothing is read on for a client that is behind: Python would relay it, and all that follows."""
+    looked, whole = [], Backend.data_received
+    monkeypatch.setattr(Backend, "data_received", lambda self, data: looked.append(len(data)) or whole(self, data))
+    with psycopg.connect(door.url, autocommit=True) as conn:
+        (session,) = (s for s in door.listener.sessions if s.pair is not None and s.pid == conn.info.backend_pid)
+        conn.execute("SELECT 1")
+        for _ in range(2):
+            looked.clear()
+            conn.pgconn.send_query(b"SELECT n, repeat('x', 90) FROM generate_series(1, 200000) n")
+            within(20, lambda: not session.is_drained, every=0.01)
+            while conn.pgconn.is_busy():
+                select.select([conn.fileno()], [], [], 20)
+                conn.pgconn.consume_input()
+            result = conn.pgconn.get_result()
+            assert conn.pgconn.get_result() is None and result.ntuples == 200000
+            assert result.get_value(199999, 0) == b"200000"
+            assert sum(looked) < 1 << 20  # of 22 million
+        assert session.is_drained
+        assert conn.execute("LIST DOORS").rowcount == 2
