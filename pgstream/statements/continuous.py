@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import cast
 
 import msgspec
 import structlog
@@ -40,8 +41,9 @@ from pgstream.properties import Given, Options
 from pgstream.statements import alone, registered, resume, topics
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
+from pgstream.statements.places import open_store
 from pgstream.statements.resume import Resume
-from pgstream.stores.spec import Can, Kind, Option, OptionTable
+from pgstream.stores.spec import Can, Ending, Kind, Option, OptionTable
 from pgstream.tasks import whole
 
 log = structlog.get_logger(__name__)
@@ -178,7 +180,7 @@ async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack, at: int | None
     Errors: BeingRead.
     """
     await alone.check(ctx, p.plan, at)
-    p = replace(p, plan=_dated(ctx, p.plan))
+    p = replace(p, plan=await begun(ctx, p.plan))
     if p.plan.real_time:
         ctx.notice(real_time.NOTICE)
     if p.sink is None:
@@ -226,17 +228,35 @@ async def replace_view(
     return query
 
 
-def _dated(ctx: Context, whole: Plan) -> Plan:
-    """The plan, its sources that begin at a moment told which: not the one when a worker comes to start it."""
+async def begun(ctx: Context, whole: Plan) -> Plan:
+    """The plan, its sources that begin with what comes from now on told where that is: not where they end when a
+    worker comes to start it. What comes once the statement is answered is read.
+    """
+    latest = {(s.store, s.entity) for s in sources(whole.root) if s.starting_position == "latest"}
+    places = {place: await _latest(ctx, *place) for place in sorted(latest)}
 
     def told(s: Source | ViewSource) -> Source | ViewSource:
         if not isinstance(s, Source) or s.starting_position != "latest":
             return s
-        if not stores.find(ctx.snapshot.store_behind(s.store).type).dated:
-            return s
-        return msgspec.structs.replace(s, starting_position=f"timestamp:{int(time.time() * 1000)}")
+        return msgspec.structs.replace(s, starting_position=places[s.store, s.entity])
 
-    return msgspec.structs.replace(whole, root=with_sources(whole.root, told))
+    return msgspec.structs.replace(whole, root=with_sources(whole.root, told)) if places else whole
+
+
+async def _latest(ctx: Context, name: str, entity: str) -> str:
+    """The starting position that ``latest`` is now. Where the store does not say, it says so to the worker as well."""
+    store = ctx.snapshot.store_behind(name)
+    kind = stores.find(store.type)
+    if kind.dated:
+        return f"timestamp:{int(time.time() * 1000)}"
+    if not kind.ends:
+        return "latest"
+    try:
+        async with open_store(ctx, store, None) as admin:
+            ends = await cast(Ending, admin).ends(entity)
+    except PgStreamError:
+        return "latest"
+    return "offset:" + ",".join(f"{p}:{offset}" for p, offset in sorted(ends.items()))
 
 
 @asynccontextmanager

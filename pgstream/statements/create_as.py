@@ -305,6 +305,7 @@ class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
             return await super().execute(ctx)
         p = await self.prepare(ctx)
         continuous.refuse_resume(p.options, "CREATE OR REPLACE MATERIALIZED VIEW")
+        p = replace(p, plan=await continuous.begun(ctx, p.plan))
         record = continuous.record(ctx, self.select.text, p.kind, p.plan, [p])
         query = await continuous.replace_view(ctx, record, p.into, p.plan, self.name.at, sources=p.planned.sources)
         ctx.notice(f'materialized view "{full}" stays as it is until query {query.id} is as far as its own')

@@ -77,11 +77,13 @@ class SelectStream(Statement):
     async def execute(self, ctx: Context) -> Result:
         planned = await self._plan(ctx)
         columns = await continuous.analyze(ctx, planned.root)
-        plan = await alone.shared(ctx, continuous.plan(ctx, planned, ResultSink(planned.limit), columns, self.options))
+        plan = continuous.plan(ctx, planned, ResultSink(planned.limit), columns, self.options)
+        hint = _hint(plan)
+        plan = await continuous.begun(ctx, await alone.shared(ctx, plan))
         # A user's tokens count with the user: anybody makes as many of them as wanted.
         user = ctx.catalog.snapshot.access.user_of(ctx.session.user)
         rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=user)
-        rows.tell_when_quiet(lambda: ctx.notice("still waiting for the first row", hint=_hint(plan)))
+        rows.tell_when_quiet(lambda: ctx.notice("still waiting for the first row", hint=hint))
         return Result(ROWS, [Column(c.name, c.type) for c in columns], rows)
 
     async def explain(self, ctx: Context) -> Explained:

@@ -403,7 +403,8 @@ class StoreType:
     number of its last batch in the store, which ``Admin`` can take away (``Marking``).
     ``empties``: a record of a changelog with an empty key and no value says that no row is left.
     ``described``: the headings of DESCRIBE ENTITY's answer, where they are not those of a topic.
-    ``dated``: reading from ``latest`` is reading from a moment on, which is that of the statement.
+    ``dated``: reading from ``latest`` is reading from a moment on, which is that of the statement; ``ends``: it is
+    reading from where partitions end then, which ``Admin`` can tell (``Ending``).
     ``metadata``: the type of ROWMETADATA(), a STRUCT, where ``Can.METADATA`` is whole; ``placed``: those of its fields
     that say where a record is, for a person, where its partition and offset do not.
     ``jars``: parts of the server's lock file that the worker needs when an option has a value, as (option=VALUE, part).
@@ -441,6 +442,7 @@ class StoreType:
     empties: bool = False
     described: tuple[str, ...] = ()
     dated: bool = False
+    ends: bool = False
     metadata: str | None = None
     placed: tuple[str, ...] = ()
     jars: tuple[tuple[str, str], ...] = ()
@@ -565,6 +567,13 @@ class Leaving(Protocol):
 
     async def forget_own(self, query: str, entity: str) -> None:
         """The same of a query whose checkpoint is gone: what has its name, where the entity is."""
+
+
+class Ending(Protocol):
+    """What ``Admin`` has too where ``StoreType.ends``."""
+
+    async def ends(self, entity: str) -> dict[int, int]:
+        """The offset of the next record of each partition, for who reads what is committed."""
 
 
 class Marking(Protocol):

@@ -47,6 +47,24 @@ def test_a_partition_that_is_not_there_is_named(db: psycopg.Connection[Any]) -> 
     assert e.value.sqlstate == "22023" and 'topic "rd_n" has no partition 2' in str(e.value)
 
 
+def test_what_comes_once_a_statement_is_answered_is_read(
+    server: Server, db: psycopg.Connection[Any], kafka: Kafka
+) -> None:
+    """From ``latest``, the default: the end of each partition is that of the statement, not of the first batch."""
+    kafka.topic("rd_new", 2)
+    db.execute("CREATE STREAM new (n BIGINT) WITH ('store' = rd, 'topic' = 'rd_new', 'value.format' = 'json')")
+    views = [f"new_{i}" for i in range(5)]
+    for i, view in enumerate(views):
+        kind = "OR REPLACE MATERIALIZED" if i == 4 else "MATERIALIZED"
+        db.execute(f"CREATE {kind} VIEW {view} AS SELECT n FROM new")
+        for partition in (0, 1):
+            kafka.produce("rd_new", [(None, f'{{"n": {i}}}')] * 2, partition=partition)
+    for i, view in enumerate(views):
+        within(60, lambda v=view: rows(db, f"SELECT count(*) FROM {v} WHERE n = 4") == [(4,)])
+        every = [(n, 4) for n in range(i, 5)]
+        assert rows(db, f"SELECT n, count(*) FROM {view} GROUP BY n ORDER BY n") == every
+
+
 def test_batches_take_no_more_than_is_said_and_lag_is_told(db: psycopg.Connection[Any]) -> None:
     db.execute(
         "CREATE MATERIALIZED VIEW slowly AS SELECT n FROM numbers WITH ('starting.position' = 'earliest', "

@@ -25,6 +25,7 @@ STORE = StoreType(
     keep_hint="Give 'kafka.topic.retention.ms' = '-1' to a new topic, or change that of an existing one.",
     trouble="pgstream.stores.kafka.troubles:trouble",
     marks=True,
+    ends=True,
     jars=(("kafka.sasl.hash_function=AWS_MSK_IAM", "msk"),),
     metadata='STRUCT<topic VARCHAR, "partition" INTEGER, "offset" BIGINT, timestamp_type VARCHAR>',
     can={

@@ -29,7 +29,7 @@ from pgstream.stores.kafka import reasons
 from pgstream.stores.kafka.client import connection, librdkafka
 from pgstream.stores.kafka.msk import CannotSign
 from pgstream.stores.kafka.tls import complaint
-from pgstream.stores.kafka.topics import extents
+from pgstream.stores.kafka.topics import ends, extents
 from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
 
 T = TypeVar("T")
@@ -65,6 +65,9 @@ class KafkaAdmin:
         return await self._call(
             lambda: extents(self._admin(), entity, self._topic(entity).partitions, PATIENCE_S), entity
         )
+
+    async def ends(self, entity: str) -> dict[int, int]:
+        return await self._call(lambda: ends(self._admin(), entity, self._topic(entity).partitions, PATIENCE_S), entity)
 
     async def create(
         self,

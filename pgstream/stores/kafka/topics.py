@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from pgstream.stores.spec import Extent
@@ -58,6 +58,14 @@ def _extents(client: Any, entity: str, partitions: Collection[int], patience_s: 
         found = client.list_offsets(wanted, request_timeout=patience_s) if wanted else {}
         ends.append({tp.partition: f.result().offset for tp, f in found.items()})
     return [Extent(p, ends[0][p], ends[1][p]) for p in sorted(ends[0])]
+
+
+def ends(client: Any, entity: str, partitions: Collection[int], patience_s: float) -> dict[int, int]:
+    """Where each partition ends for who reads what is committed: at the first record of an open transaction."""
+    wanted = {TopicPartition(entity, p): OffsetSpec.latest() for p in partitions}
+    committed = IsolationLevel.READ_COMMITTED
+    found = client.list_offsets(wanted, isolation_level=committed, request_timeout=patience_s)
+    return {tp.partition: f.result().offset for tp, f in found.items()}
 
 
 def meant(why: str) -> str | None:
