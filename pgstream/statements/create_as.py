@@ -173,7 +173,9 @@ class CreateChangelogAs(CreateStreamAs):
 
     Make a changelog and a continuous query that writes it, exactly once. Its primary key is the grouping columns
     (with a window: its bounds too), or the source changelog's key; the record key carries it. The select must give a
-    changelog. Windowed results are written when the window is final; those of a plain GROUP BY at every change.
+    changelog. Windowed results are written when the window is final; those of a plain GROUP BY at every change, of
+    several in one batch the last: a stream that is joined with the topic by event time finds no value between. Joined
+    with the GROUP BY itself, in one statement, it finds them all.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "CHANGELOG")
