@@ -70,6 +70,7 @@ class Counts:
         self._rounds += session.rounds
         self._errors += session.errors
         session.received = session.relayed = session.rounds = session.errors = 0
+        session.asked = -1
 
     def figures(self, sessions: int, starting: int, refused: Mapping[str, int]) -> Figures:
         return Figures(

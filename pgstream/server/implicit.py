@@ -72,6 +72,7 @@ class Implicit:
         """Commit what the text did so far. Errors: those of PostgreSQL's deferred checks."""
         if self._open:
             self._open = False
+            self._client.asked = -1
             await ask(self._client.backend, "COMMIT")
 
     async def end(self, *, failed: bool) -> None:

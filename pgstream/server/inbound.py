@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from pgstream.catalog.roles import pg_role
 from pgstream.errors import Canceled, PgStreamError, ProtocolViolation
 from pgstream.server import search_path, shapes, simple, undecided
 from pgstream.server.ask import ask, ask_json
@@ -250,8 +251,7 @@ class Inbound:
         after = pos + header(data, pos)[1] + 1
         message = frontend.decode(kind, bytes(data[pos + 5 : after]))
         if isinstance(message, frontend.Bind) and self._client.must_follow and self._behind():
-            self._hold(data, begin, pos, pos)
-            self._client.begin(self.follow_ahead())
+            self._ask_first(data, begin, pos)
             return True
         if not self._client.extended.is_ours(message):
             if isinstance(message, frontend.Bind):
@@ -264,32 +264,59 @@ class Inbound:
             self._hold(data, begin, pos, after)
             self._client.begin(self._relay_late(bytes(data[pos:after]), statement=False))
             return True
-        if self._behind():
-            self._hold(data, begin, pos, pos)
-            self._client.begin(self.follow_ahead())
+        if self._behind(own=not isinstance(message, frontend.Close)):
+            self._ask_first(data, begin, pos, own=True)
             return True
         self._hold(data, begin, pos, after)
         self._client.begin(self._answer_extended(message, None, bytes(data[pos:after])))
         return True
 
-    def _behind(self) -> bool:
-        """Whether what we know of PostgreSQL's session may be wrong, and PostgreSQL can be asked."""
-        client = self._client
-        if not (client.path.stale or client.cursors.doubtful):
+    def _behind(self, *, own: bool = False) -> bool:
+        """Whether what we know of PostgreSQL's session may be wrong, and PostgreSQL can be asked. ``own``: a statement
+        of ours goes by it, so nothing is taken for granted but what PostgreSQL has just said.
+        """
+        client, flight = self._client, self._client.flight
+        if not (client.path.stale or client.cursors.doubtful or (own and not self._is_sure)):
             return False
-        return client.flight.status != FAILED and not client.flight.failed
+        failed = flight.status == FAILED or flight.failed
+        if own and failed and not flight.caught_up:  # what is under way may end that
+            return not client.backend.closed.done()
+        return not failed
+
+    @property
+    def _is_sure(self) -> bool:
+        """Nothing was relayed since PostgreSQL was asked what is in force."""
+        client = self._client
+        return client.asked == client.relayed and client.flight.caught_up
+
+    def _ask_first(self, data: bytes | bytearray, begin: int, pos: int, *, own: bool = False) -> None:
+        """The message at a place waits until PostgreSQL has been asked."""
+        self._hold(data, begin, pos, pos)
+        self._client.begin(self.follow_ahead(own=own))
+
+    def _may_be_ours(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> bool:
+        """Whether a text names a stream while it is not known in which schema the session looks for it."""
+        client = self._client
+        if client.path.known:
+            return False
+        begin, end = _text(kind, data, pos, after)
+        text = bytes(data[begin : min(end, begin + LOOKED_AT)])
+        return client.listener.snapshot.mentions(text.decode(client.backend.codec, "replace"))
 
     def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
         """A Query or Parse: begin its answer if it holds a statement of ours."""
         named = self._client.extended.prepared or self._client.extended.portals
-        if self._behind():
-            self._hold(data, begin, pos, pos)
-            self._client.begin(self.follow_ahead())
-            return True
         after = pos + header(data, pos)[1] + 1
+        unknown = self._may_be_ours(kind, data, pos, after)
+        if self._behind(own=unknown):
+            self._ask_first(data, begin, pos, own=unknown)
+            return True
         if kind == QUERY:
             raw = bytes(data[pos + 5 : after - 1])
             pieces = self._pieces(raw)
+            if pieces is not None and pieces[0].kind is not None and self._behind(own=True):
+                self._ask_first(data, begin, pos, own=True)
+                return True
             if pieces is None and not self._client.flight.open:
                 if named:
                     self._forget()
@@ -308,6 +335,9 @@ class Inbound:
             self._hold(data, begin, pos, after)
             self._client.begin(self._relay_late(bytes(data[pos:after]), portal=False))
             return True
+        if self._behind(own=True):
+            self._ask_first(data, begin, pos, own=True)
+            return True
         self._hold(data, begin, pos, after)
         self._client.begin(self._answer_extended(message, found, bytes(data[pos:after])))
         return True
@@ -317,20 +347,21 @@ class Inbound:
         self._relay(data, begin, pos)
         self._passing, self.waiting = 0, data[after:]
 
-    async def follow_ahead(self) -> None:
+    async def follow_ahead(self, *, own: bool = False) -> None:
         """``follow`` before the message that waits, or comes meanwhile: an error is that one's. Without one nobody is
         told, and PostgreSQL is asked again before the next.
         """
         try:
-            await self.follow(inside=False)
+            await self.follow(inside=False, own=own)
         except Exception as e:  # the session's edge
             await self._fail_first(as_error(e))
 
-    async def follow(self, *, inside: bool = True) -> None:
+    async def follow(self, *, inside: bool = True, own: bool = False) -> None:
         """What is unqualified in our statements lies where it does in PostgreSQL's, and our cursors are its own.
 
-        ``inside``: in the middle of a Query. Errors: Canceled, if the statement that waits for this was to be canceled;
-        those of the questions, which then failed the transaction that is open.
+        ``inside``: in the middle of a Query. ``own``: before a statement of ours, whatever was noticed. Errors:
+        Canceled, if the statement that waits for this was to be canceled; those of the questions, which then failed the
+        transaction that is open.
         """
         client, flight = self._client, self._client.flight
         if not await client.catch_up() or flight.status == FAILED:
@@ -338,18 +369,19 @@ class Inbound:
         self._following, self._inside, self._canceled = True, inside, False
         try:
             try:
-                await self._follow()
+                await self._follow(own)
             except PgStreamError as e:
                 if e.sqlstate != CANCELED or flight.status != IDLE or flight.open:
                     raise
-                await self._follow()  # what ended the question has not failed a transaction of the client's
+                await self._follow(own)  # what ended the question has not failed a transaction of the client's
         finally:
             self._following = False
         if self._canceled:
             raise Canceled()
 
-    async def _follow(self) -> None:
+    async def _follow(self, own: bool) -> None:
         client = self._client
+        ask_anyway = own and not self._is_sure
         if client.cursors.doubtful:
             try:
                 await client.cursors.settle()
@@ -357,10 +389,11 @@ class Inbound:
             except BaseException:
                 client.cursors.doubtful = True
                 raise
-        if client.path.stale:
+        if client.path.stale or ask_anyway:
             client.path.stale = False
             try:
                 await self._follow_path()
+                client.path.known, client.asked = True, client.relayed
             except BaseException:
                 client.path.stale = True
                 raise
@@ -414,7 +447,8 @@ class Inbound:
             await ask(client.backend, search_path.change(own, local=local))
             schema, role, _ = await self._in_force()
         context.schema = schema or "public"
-        context.role = self._client.listener.snapshot.role_of(context.user, role)
+        if role != pg_role(context.role):  # one that the user has lost meanwhile stays, and is refused
+            context.role = client.listener.snapshot.role_of(context.user, role)
 
     async def _in_force(self) -> tuple[str | None, str, str]:
         schema, role, path = await ask_json(self._client.backend, search_path.QUESTION)
@@ -435,6 +469,15 @@ class Inbound:
                 client.cursors.saw(looked_at, whole=len(text) <= LOOKED_AT)
         elif name is not None:
             client.path.parsed(name, False)  # one of PostgreSQL's had the name before
+        return kind
+
+    async def recognize_now(self, text: str) -> type[Statement] | None:
+        """``recognize`` in the middle of a Query, behind what has run of it. Errors: those of ``follow``."""
+        await self.follow()
+        kind = self.recognize(text)
+        if kind is not None and not self._is_sure:
+            await self.follow(own=True)
+            kind = self.recognize(text)
         return kind
 
     def _pieces(self, raw: bytes) -> list[Piece] | None:

@@ -1,8 +1,9 @@
 """The client's own SET search_path and SET ROLE: the session's schema and role follow them.
 
-Owns: noticing texts and prepared statements that may change either, and asking PostgreSQL what is in force then, once,
-before the next statement is sniffed or run. PostgreSQL 16 does not report them by itself. A change that goes unnoticed
-(made in a function, say) is no escape: the session's role stays one that its user may take.
+Owns: noticing texts and prepared statements that may change either: PostgreSQL is asked what is in force then, once,
+before the next text is sniffed. PostgreSQL 16 does not report them by itself. A change that goes unnoticed (made in a
+function, say) only means that a text which names a stream may be taken for PostgreSQL's, or the other way round: before
+each statement of ours PostgreSQL is asked in any case (``Inbound``).
 ``"$user"`` in it means the user's own schema, as in PostgreSQL, where it is by itself the role that a session works in.
 Must not know: messages. Start reading at ``SearchPath.saw``.
 """
@@ -14,11 +15,16 @@ from collections.abc import Mapping
 
 from pgstream.names import quote, quote_always
 from pgstream.server.flight import IDLE
+from pgstream.sql import sniff
 
 _HEAD = 300
 """Characters of a text that are looked at: it is SET or set_config, not a line deep in a script."""
+_GAP = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)+", re.S)
 _CHANGES = ("search_path", "discard all", "reset all", "set schema", "set local schema", "set session schema",
-            "set role", "set local role", "set session role", "reset role", "set_config")  # fmt: skip
+            "set role", "set local role", "set session role", "reset role", "set_config", "update pg_settings",
+            "update pg_catalog.pg_settings")  # fmt: skip
+_HIDES = re.compile(r"(?:do|call)\b|(?:re)?set (?:local |session )?u&")
+"""Texts whose begin does not say what they change."""
 QUESTION = (
     "pg_catalog.json_build_array(pg_catalog.current_schema(), current_user, pg_catalog.current_setting('search_path'))"
 )
@@ -42,15 +48,18 @@ def change(path: str, *, local: bool) -> str:
 
 
 class SearchPath:
-    """Of one session. ``stale``: PostgreSQL's may differ from the session's schema. ``touched``: the end of the
-    transaction may undo a change. ``statements``: the client's prepared statements that change it when they run.
+    """Of one session. ``known``: PostgreSQL has been asked; users and databases have settings of their own.
+    ``stale``: PostgreSQL's may differ from the session's schema. ``touched``: the end of the transaction may undo a
+    change. ``statements``: the client's prepared statements that change it when they run.
     """
 
-    __slots__ = ("stale", "statements", "touched")
+    __slots__ = ("_executes", "known", "stale", "statements", "touched")
 
     def __init__(self, parameters: Mapping[str, str], *, own_schema: bool = False) -> None:
         given = not parameters.keys().isdisjoint(("search_path", "options", "role"))
         self.stale = self.touched = given or own_schema
+        self.known = False
+        self._executes = False  # an EXECUTE may change it
         self.statements: set[str] = set()
 
     def saw(self, text: str, *, whole: bool = True) -> bool:
@@ -58,11 +67,15 @@ class SearchPath:
 
         Not ``whole``: there is more of it than what can be seen, perhaps several statements.
         """
-        low = text[:_HEAD].lower()
-        if not whole or any(change in low for change in _CHANGES):
+        at = sniff.start(text)
+        low = _GAP.sub(" ", text[at : at + _HEAD]).replace('"', "").lower()
+        changes = any(change in low for change in _CHANGES) or _HIDES.match(low)
+        if changes and low.startswith("prepare"):
+            self._executes = True
+        if not whole or changes or (self._executes and low.startswith("execute")):
             self.stale = self.touched = True
             return True
-        if self.touched and low.lstrip().startswith("rollback"):
+        if self.touched and low.startswith("rollback"):
             self.stale = True  # to a savepoint
         return False
 

@@ -92,6 +92,8 @@ class ClientSession(asyncio.Protocol):
         self.received = self.relayed = self.rounds = self.errors = 0
         """Since they were last counted (``counts``): bytes from the client, bytes of PostgreSQL's to it, its answers to
         Query and Sync, its errors."""
+        self.asked = -1
+        """``relayed`` when PostgreSQL was asked last what is in force: more has come since, and may have changed it."""
         self._greeted: startup.Greeted | None = None
         self._attached = False  # to a backend: ``backend`` and ``flight`` are there
         self._moved = False  # to another database than that of its start
@@ -407,6 +409,7 @@ class ClientSession(asyncio.Protocol):
             error = await ask.sync(self.backend)
             if error is not None:
                 self.report(error)
+        self.asked = -1  # a transaction may have ended
         self.backend.release()
         self.write(messages.ready_for_query(self.flight.status))
         if self.alert:
@@ -450,7 +453,6 @@ class ClientSession(asyncio.Protocol):
             raise ActiveTransaction(what="USE ORGANIZATION")
         await self._move(listener, database, role, "USE ORGANIZATION")
         adopt(self.context, defaults.begin(user, database, role, snapshot))
-        self.path.stale = True  # what the client began with may name a schema there
 
     async def _move(self, listener: Listener, database: str, role: str, what: str) -> None:
         """A new backend connection as the same user."""
@@ -475,7 +477,8 @@ class ClientSession(asyncio.Protocol):
         old.client = None
         old.close()
         self._attach(backend)
-        self._moved, self.listener = True, listener
+        self._moved, self.listener, self.asked = True, listener, -1
+        self.path.known, self.path.stale = False, True  # what the client began with may name a schema there
         self._relay_natively()
         for message in greeting:
             self.write(message)

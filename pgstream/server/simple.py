@@ -66,9 +66,8 @@ async def _answer_piece(
     """Answer one statement; gives its error, which the client has been told."""
     words = client.listener.language.head(piece.text)
     try:
-        if again and piece.kind is None:  # what ran before it may have made it ours
-            await client.inbound.follow()
-            piece = replace(piece, kind=client.inbound.recognize(piece.text))
+        if again:  # what ran before it may have made it ours, or PostgreSQL's, and changed role and search path
+            piece = replace(piece, kind=await client.inbound.recognize_now(piece.text))
         if piece.kind is None:
             await implicit.before(words)
             return await _relay(client, implicit, piece.text)
@@ -91,6 +90,7 @@ async def _relay(client: ClientSession, implicit: Implicit, text: str) -> PgStre
         if kind == COPY_IN:
             client.copy_wanted()
 
+    client.asked = -1
     return await implicit.run(text, each)
 
 

@@ -7,8 +7,9 @@ Must not know: how a client proves who it is (``authenticate``), statements, rel
 
 from __future__ import annotations
 
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ NAME_BYTES = 63
 """What PostgreSQL keeps of a name."""
 MAINTENANCE = "postgres"
 """The database that tools connect to when none is named: psql -l, createdb, pgAdmin. It holds nothing of ours."""
+_FOLLOWED = ("role", "search_path")
+_ESCAPED, _BEHIND_BACKSLASH = re.compile(r"[\s\\]"), r"\\\g<0>"
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
@@ -81,16 +84,29 @@ async def greet(client: ClientSession, front: Listener) -> Greeted | None:
     client.write(backend.AUTHENTICATION_OK)
     check_database(database, user, listener.snapshot)
     role = listener.snapshot.first_role(user)
-    parameters = {k: v for k, v in startup.parameters.items() if not k.startswith("_pq_.")}
     # The user inherits nothing: a session works in a role from its first statement on.
-    parameters = {"role": pg_role(role), **parameters, "user": user, "database": database}
-    seen = listener.snapshot.seen_by(role)
-    if "options" not in parameters and (path := defaults.search_path(user, database, seen)) is not None:
-        parameters.setdefault("search_path", path)
+    ours = {"role": pg_role(role)}
+    if (path := defaults.search_path(user, database, listener.snapshot.seen_by(role))) is not None:
+        ours["search_path"] = path
+    parameters = {**_settings(startup.parameters, ours), "user": user, "database": database}
     given = listener.backends.admit(parameters, keys, admission)
     connection, greeting = await listener.backends.start(given)
     client.write(b"".join(greeting))
     return Greeted(user, database, rule, role, given, connection, greeting)
+
+
+def _settings(given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """The client's start-up parameters, before them what a session begins with otherwise.
+
+    Names of settings ignore case. PostgreSQL takes parameters after ``options``: what may be set there, ours set first.
+    """
+    known = {k.lower() if k.lower() in _FOLLOWED else k: v for k, v in given.items() if not k.startswith("_pq_.")}
+    options = known.get("options", "")
+    there = [name for name in ours if name in options.lower()]
+    if there:
+        first = (f"-c {name}={_ESCAPED.sub(_BEHIND_BACKSLASH, ours[name])}" for name in there)
+        known["options"] = " ".join((*first, options))
+    return {**{name: value for name, value in ours.items() if name not in there}, **known}
 
 
 def _fitting(name: str) -> str:
