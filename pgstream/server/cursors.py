@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING
 
 from pgstream.server.ask import ask_json
 from pgstream.server.flight import IDLE
+from pgstream.sql import sniff
 
 if TYPE_CHECKING:
     from pgstream.server.session import ClientSession
     from pgstream.statements.cursors import OpenCursor
 
-_CLOSE = ("close", "rollback", "abort", "commit", "end", "discard", "deallocate", "release")
+_CLOSE = frozenset(("CLOSE", "ROLLBACK", "ABORT", "COMMIT", "END", "DISCARD", "DEALLOCATE", "RELEASE", "DO", "CALL",
+                    "EXECUTE"))  # fmt: skip
 # Qualified, as all that we ask in a client's connection: another client may have made a function of the same name that
-# fits better, in a schema of this one's search path.
+# fits better, in a schema of this one's search path. Of prepared statements those that hold a name for ours are empty:
+# PostgreSQL may have another one under it by now.
 _LEFT = (
     "pg_catalog.json_build_array((SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_cursors), "
-    "(SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_prepared_statements))"
+    "(SELECT pg_catalog.json_agg(name) FROM pg_catalog.pg_prepared_statements "
+    "WHERE statement OPERATOR(pg_catalog.=) ''))"
 )
 
 
@@ -42,7 +46,7 @@ class Cursors:
 
     def saw(self, text: str, *, whole: bool = True) -> None:
         """A text goes to PostgreSQL while there are cursors, or prepared statements, of ours."""
-        if not whole or text[:40].lstrip().lower().startswith(_CLOSE):
+        if not whole or not _CLOSE.isdisjoint(sniff.head(text)[:1]):
             self.doubtful = True
 
     def ready(self, status: int) -> None:

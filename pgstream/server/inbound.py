@@ -382,7 +382,7 @@ class Inbound:
     async def _follow(self, own: bool) -> None:
         client = self._client
         ask_anyway = own and not self._is_sure
-        if client.cursors.doubtful:
+        if client.cursors.doubtful or (ask_anyway and any(client.extended.prepared)):
             try:
                 await client.cursors.settle()
                 await undecided.settle(client)

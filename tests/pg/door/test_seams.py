@@ -1,0 +1,43 @@
+"""Where statements of ours and PostgreSQL's meet in one session: names of prepared statements, moves, COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.pg.door.raw import SYNC, Wire, bind, execute, parse, query
+
+WHERE = "WHERE AM I"
+
+
+@pytest.fixture
+def wire(door) -> Iterator[Wire]:
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        yield wire
+
+
+def told(wire: Wire, data: bytes, times: int = 1) -> list[bytes]:
+    """The rows of the answer."""
+    wire.send(data)
+    return [payload for kind, payload in wire.until_ready(times) if kind == "D"]
+
+
+def run(text: str) -> bytes:
+    return parse(text) + bind() + execute()
+
+
+@pytest.mark.parametrize("text", ["DEALLOCATE ALL", "/* app */ DEALLOCATE ALL", " " * 45 + "DEALLOCATE n",
+                                  "-- x\nDISCARD ALL", "DO $$BEGIN EXECUTE 'DEALLOCATE ALL'; END$$"])  # fmt: skip
+@pytest.mark.parametrize("by", ["parse", "sql"])
+def test_a_name_that_postgresql_has_now(wire: Wire, text: str, by: str) -> None:
+    assert told(wire, parse(WHERE, "n") + SYNC) == []
+    new = parse("SELECT 'new'", "n") if by == "parse" else query("PREPARE n AS SELECT 'new'")
+    times = 2 if by == "parse" else 3
+    assert told(wire, query(text) + new + bind("", "n") + execute() + SYNC, times) == [b"\0\1\0\0\0\3new"]
+
+
+def test_a_name_that_is_ours_still(wire: Wire) -> None:
+    wire.send(parse(WHERE, "n") + SYNC + parse("SELECT 'new'", "n") + bind("", "n") + execute() + SYNC)
+    assert b"C42P05\0" in dict(wire.until_ready(2))["E"]
+    assert told(wire, query("SELECT 1") + bind("", "n") + execute() + SYNC, 2)[-1] == b"\0\1\0\0\0\6public"
