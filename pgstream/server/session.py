@@ -457,8 +457,7 @@ class ClientSession(asyncio.Protocol):
     async def _move(self, listener: Listener, database: str, role: str, what: str) -> None:
         """A new backend connection as the same user."""
         assert self._greeted is not None
-        if self.flight.status != IDLE:
-            raise ActiveTransaction(what=what)
+        await self._end_pipeline(what)
         given = self._greeted.given
         parameters = {**given.parameters, "database": database, "role": pg_role(role)}
         try:
@@ -485,6 +484,19 @@ class ClientSession(asyncio.Protocol):
         self.extended.keep(frozenset())  # PostgreSQL holds no names of statements in a new connection
         self.path.statements.clear()
         await self.cursors.close_all()
+
+    async def _end_pipeline(self, what: str) -> None:
+        """Before the connection is left: what messages without a Sync have done is kept or, if they wrote, in the way.
+
+        Errors: ActiveTransaction; RelayedError when their transaction does not commit.
+        """
+        if self.flight.status == IDLE and self.flight.open:
+            if await ask.ask(self.backend, "SELECT pg_catalog.pg_current_xact_id_if_assigned()") is not None:
+                raise ActiveTransaction(what=what)
+            if (error := await ask.sync(self.backend)) is not None:
+                raise error
+        if self.flight.status != IDLE:
+            raise ActiveTransaction(what=what)
 
     @property
     def keys(self) -> Keys | None:

@@ -41,3 +41,16 @@ def test_a_name_that_is_ours_still(wire: Wire) -> None:
     wire.send(parse(WHERE, "n") + SYNC + parse("SELECT 'new'", "n") + bind("", "n") + execute() + SYNC)
     assert b"C42P05\0" in dict(wire.until_ready(2))["E"]
     assert told(wire, query("SELECT 1") + bind("", "n") + execute() + SYNC, 2)[-1] == b"\0\1\0\0\0\6public"
+
+
+@pytest.mark.parametrize("end", [run("USE DATABASE other") + SYNC, query("USE DATABASE other")])
+def test_a_move_throws_nothing_away(door, wire: Wire, end: bytes) -> None:
+    """In a pipeline that has written something it is refused, as in a transaction block."""
+    assert told(wire, query("CREATE TABLE IF NOT EXISTS kept (a int)")) == []
+    wire.send(run("INSERT INTO kept VALUES (1)") + end)
+    answers = wire.until_ready()
+    assert b"C25001\0" in dict(answers)["E"] and answers[-1] == ("Z", b"I")
+    assert told(wire, query("SELECT current_database()")) == [b"\0\1\0\0\0\4main"]
+    assert told(wire, run("SELECT 1") + run("USE DATABASE other") + SYNC + query("SELECT current_database()"), 2) == [
+        b"\0\1\0\0\0\x011", b"\0\1\0\0\0\5other",
+    ]  # fmt: skip
