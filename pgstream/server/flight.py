@@ -90,8 +90,11 @@ class Flight:
                 self.copying = True
             return
         if COPY_END in pending:
+            ignored = False
             while pending.popleft() != COPY_END:
-                pass
+                ignored = True
+            if ignored and PLAIN.isdisjoint(pending):
+                self.open += self.answered + 1  # what was sent before that Sync is of the same group, and so is its end
             return
         self.copying = True
         pending.clear()
@@ -118,9 +121,9 @@ class Flight:
 
     def wait(self) -> asyncio.Future[None]:
         """A future that is done when ``caught_up`` or ``copying``; ``settle`` completes it."""
-        self.waiter = asyncio.get_running_loop().create_future()
+        waiter = self.waiter = asyncio.get_running_loop().create_future()
         self.settle()
-        return self.waiter
+        return waiter
 
     def settle(self) -> None:
         """Wake who waits, if the backend has caught up, or wants COPY data and so will not."""

@@ -507,6 +507,8 @@ class Inbound:
         if await self._client.catch_up():
             self._client.flight.sent(QUERY)
             self._client.backend.write(message)
+        else:
+            self._client.eat(message)
 
     async def _relay_late(self, message: bytes, **forgets: bool) -> None:
         """A Parse or Bind that takes an unnamed place from ours, unless PostgreSQL skips it after an error."""

@@ -31,7 +31,7 @@ from pgstream.server.backend import Backend, discard
 from pgstream.server.connect import open_backend
 from pgstream.server.cursors import Cursors
 from pgstream.server.extended import Extended
-from pgstream.server.flight import BLOCK, IDLE, Flight
+from pgstream.server.flight import BLOCK, COPY_END, IDLE, Flight
 from pgstream.server.handshake import secure
 from pgstream.server.inbound import Inbound
 from pgstream.server.link import adopt
@@ -421,7 +421,7 @@ class ClientSession(asyncio.Protocol):
         """
         flight = self.flight
         if not flight.caught_up:
-            if flight.open:
+            if flight.open or COPY_END in flight.pending:  # a Sync before that end may be one that a COPY ignores
                 self.backend.write(frontend.FLUSH)
             await asyncio.wait({flight.wait(), self.backend.closed}, return_when=asyncio.FIRST_COMPLETED)
         flight.caught_up_with()

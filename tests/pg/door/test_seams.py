@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pg.door.raw import SYNC, Wire, bind, execute, parse, query
+from tests.pg.door.raw import SYNC, Wire, bind, execute, frame, parse, query
 
 WHERE = "WHERE AM I"
 
@@ -54,3 +54,23 @@ def test_a_move_throws_nothing_away(door, wire: Wire, end: bytes) -> None:
     assert told(wire, run("SELECT 1") + run("USE DATABASE other") + SYNC + query("SELECT current_database()"), 2) == [
         b"\0\1\0\0\0\x011", b"\0\1\0\0\0\5other",
     ]  # fmt: skip
+
+
+def copy(door, after: bytes, times: int) -> bytes:
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        told(wire, query("CREATE TEMP TABLE c (a text)"))
+        wire.send(run("COPY c FROM STDIN") + SYNC + frame("d", b"1\n") + frame("c") + after)
+        return "".join(kind for kind, _ in wire.until_ready(times)).encode()
+
+
+def test_what_is_sent_behind_a_copy_waits_for_its_answer(door) -> None:
+    assert copy(door, run(WHERE) + SYNC, 1) == b"12GC12DCZ"
+    assert copy(door, SYNC + run(WHERE) + SYNC, 2) == b"12GCZ12DCZ"
+
+
+def test_a_function_call_in_a_copy_ends_the_connection(wire: Wire) -> None:
+    """As PostgreSQL does, in place of waiting for ever."""
+    told(wire, query("CREATE TEMP TABLE c (a text)"))
+    call = b"F\0\0\0\x0e\0\0\x07\xea\0\0\0\0\0\0"
+    wire.send(run("COPY c FROM STDIN") + call + SYNC)
+    assert b"C08P01\0" in wire.rest()

@@ -95,6 +95,31 @@ def test_copy_data_sent_before_it_was_asked_for():
     assert flight.caught_up
 
 
+def test_what_comes_after_a_copy_sent_ahead_waits_for_its_answer():
+    flight = Flight()
+    flight.open += 3
+    flight.sent(SYNC)  # ignored by the COPY
+    flight.copy_ended()
+    flight.answered += 2
+    flight.copy_in()
+    assert not flight.caught_up
+    flight.answered += 1
+    assert flight.caught_up and not flight.copying
+    flight.open += 1
+    assert not flight.caught_up
+    flight.sent(SYNC)
+    flight.answered += 1
+    flight.ready(IDLE)
+    assert flight.caught_up
+
+
+async def test_who_waits_while_copy_data_is_wanted_waits_for_nothing():
+    flight = Flight()
+    flight.open += 3
+    flight.copy_in()
+    assert not flight.caught_up and flight.wait().done()
+
+
 def test_copy_that_failed_before_its_end_was_sent():
     flight = Flight()
     flight.sent(QUERY)
