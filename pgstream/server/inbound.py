@@ -19,6 +19,7 @@ from pgstream.server.flight import BLOCK, FAILED, IDLE, QUERY, SYNC
 from pgstream.server.language import Piece
 from pgstream.server.run import CANCELED, as_error
 from pgstream.server.settled import has_numbers_only, query_key
+from pgstream.sql import system_names
 from pgstream.statements import system_tables
 from pgstream.statements.base import Statement
 from pgstream.statements.system_tables import CopySystemTables
@@ -204,10 +205,12 @@ class Inbound:
         """The data with PostgreSQL's names of system tables in a text; None: the database has no copy of them yet."""
         begin, end = _text(kind, data, pos, after)
         text = bytes(data[begin:end])
-        renamed = system_tables.renamed(text)
-        if renamed == text:
+        if system_names.MARK not in text.lower():
             return data
         client = self._client
+        renamed = system_names.of_letters(text, client.backend.encoding, system_tables.renamed)
+        if renamed == text:
+            return data
         if client.context.database in client.listener.snapshot.system_copies:
             return bytes(data[:begin]) + renamed + bytes(data[end:])
         if client.context.database not in client.listener.snapshot.databases or self._uncopied:

@@ -9,12 +9,11 @@ Start reading at ``renamed``.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 MARK = b"deltastream"
 _SCHEMA = b"pg_deltastream"
 _WORD = rb"[A-Za-z_\x80-\xff][\w$\x80-\xff]*"
-# Of the client's encodings none has a quote, a sign or a digit as the second byte of a letter, so bytes will do.
 _ITEM = re.compile(
     rb"""(?P<name>(?<![\w$"`.\x80-\xff])(?:"deltastream"|(?i:deltastream)(?![\w$\x80-\xff]))
                   \s*\.\s*(?:"sys"|(?i:sys)(?![\w$\x80-\xff])))
@@ -27,8 +26,36 @@ _ITEM = re.compile(
 )
 
 
+# A letter in the encodings in which one may have a byte of ASCII, as PostgreSQL counts its bytes.
+_LETTERS = {
+    "BIG5": rb"[\x80-\xff].?",
+    "GB18030": rb"[\x80-\xff](?:[0-9].{0,2}|.)?",
+    "GBK": rb"[\x80-\xff].?",
+    "JOHAB": rb"\x8f.{0,2}|[\x80-\xff].?",
+    "SHIFT_JIS_2004": rb"[\x80-\xa0\xe0-\xff].?",
+    "SJIS": rb"[\x80-\xa0\xe0-\xff].?",
+    "UHC": rb"[\x80-\xff].?",
+}
+_LETTER = {encoding: re.compile(letters, re.S) for encoding, letters in _LETTERS.items()}
+
+
+def of_letters(text: bytes, encoding: str, rename: Callable[[bytes], bytes]) -> bytes:
+    """What ``rename`` makes of a text; it gets letters of several bytes in a form without any byte of ASCII."""
+    letter = _LETTER.get(encoding)
+    if letter is None:
+        return rename(text)
+    plain = letter.sub(lambda found: b"\x80" * len(found[0]), text)
+    renamed = rename(plain)
+    if renamed == plain:
+        return text
+    return bytes(is_ if seen >= 0x80 else new for is_, seen, new in zip(text, plain, renamed, strict=True))
+
+
 def renamed(text: bytes, tables: Collection[str]) -> bytes:
-    """The same text, of the same length; names of other tables than these stay as they are."""
+    """The same text, of the same length; names of other tables than these stay as they are.
+
+    Letters beyond ASCII have no byte of ASCII in them (``of_letters``).
+    """
     if MARK not in text.lower():
         return text
 

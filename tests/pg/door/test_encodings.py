@@ -80,3 +80,11 @@ def test_a_schema_in_the_search_path_has_any_name(conn: psycopg.Connection) -> N
         assert conn.execute("WHERE AM I").fetchone() == ("漢",)
     finally:
         conn.execute('DROP SCHEMA "é"; DROP SCHEMA "漢"')
+
+
+def test_letters_with_a_backslash_in_them(conn):
+    """Nothing in them looks like the end of a string."""
+    text = b"SELECT E'\x83\x5c', 'deltastream.sys.databases'"
+    conn.execute("SET client_encoding TO 'SJIS'")
+    for run in (conn.pgconn.exec_, lambda text: conn.pgconn.exec_params(text, [])):
+        assert run(text).get_value(0, 1) == b"deltastream.sys.databases"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgstream.sql.system_names import renamed
+from pgstream.sql.system_names import of_letters, renamed
 
 TABLES = {"relations", "queries"}
 
@@ -41,3 +41,25 @@ def test_renamed(text: str, expected: str) -> None:
 )  # fmt: skip
 def test_left_as_it_is(text: str) -> None:
     assert renamed(text.encode(), TABLES) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("SJIS", b"SELECT E'\x83\x5c', 'deltastream.sys.queries'"),
+        ("SHIFT_JIS_2004", b"SELECT E'\x83\x5c', 'deltastream.sys.queries'"),
+        ("GBK", b"SELECT E'\x83\x5c', 'deltastream.sys.queries'"),
+        ("BIG5", b"SELECT E'\xa4\x5c', 'deltastream.sys.queries'"),
+        ("GB18030", b"SELECT E'\x83\x5c\x81\x30\x81\x30', 'deltastream.sys.queries'"),
+        ("SJIS", b"SELECT 1 AS \x83deltastream.sys.queries"),
+    ],
+)
+def test_letters_with_a_byte_of_ascii(encoding: str, text: bytes) -> None:
+    def rename(text: bytes) -> bytes:
+        return renamed(text, TABLES)
+
+    assert of_letters(text, encoding, rename) == text
+    source = b" FROM deltastream.sys.queries"
+    assert of_letters(text + source, encoding, rename) == text + b" FROM pg_deltastream .queries"
+    assert of_letters(b"SELECT '\xb1' FROM deltastream.sys.queries", "SJIS", rename)[-9:] == b" .queries"
+    assert of_letters(b"SELECT E'\\'' FROM deltastream.sys.queries", encoding, rename)[-9:] == b" .queries"
