@@ -153,6 +153,7 @@ other  x                          y
         ("alice@example.com", "admin", False),
         ("alice@example.com", "\\1", False),
         ("alice@example.com.evil", "alice", False),
+        ("alice@example.com\n", "alice", False),
         ("Big Boss", "admin", True),
         ("Big Boss", "Big Boss", False),
         ("root-7", "anybody", True),
