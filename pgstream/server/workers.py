@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ import structlog
 from pgstream.catalog.delta import Delta
 from pgstream.config import public_environment
 from pgstream.engine.channel import More, Stop
-from pgstream.errors import ConfigurationError
+from pgstream.errors import ConfigurationError, PgStreamError
 from pgstream.server import seats
 from pgstream.server.counts import Figures
 from pgstream.server.hosted import Host, Hosted
@@ -41,6 +41,7 @@ from pgstream.server.link import (
     Seen,
     encode,
 )
+from pgstream.statements.base import Undecided
 
 START_S = 60
 ANSWER_S = 5
@@ -60,6 +61,7 @@ class _Process:
         self.link = Link(self._said, self._lost)
         self._workers = workers
         self._statements: dict[int, tuple[Hosted, asyncio.Task[None]]] = {}
+        self._undecided: set[Undecided] = set()  # of its sessions
         self.seen: dict[int, asyncio.Future[None]] = {}
         self.canceled: dict[int, asyncio.Future[bool]] = {}
         self.counting: dict[int, asyncio.Future[None]] = {}
@@ -119,11 +121,33 @@ class _Process:
         hosted = Hosted(self._workers.host, self.link, ask)
         task = asyncio.ensure_future(hosted.run())
         self._statements[ask.id] = hosted, task
-        task.add_done_callback(lambda _: self._statements.pop(ask.id, None))
+        before = frozenset(ask.session.undecided)
+
+        def ended(_: object) -> None:
+            self._statements.pop(ask.id, None)
+            self._undecided -= before
+            self._undecided.update(ask.session.undecided)
+
+        task.add_done_callback(ended)
+
+    async def _settle(self, running: Collection[asyncio.Task[None]]) -> None:
+        """Its clients are gone: what their transactions have made or dropped is decided when those have ended."""
+        await asyncio.gather(*running, return_exceptions=True)
+        catalog = self._workers.host.catalog
+        for one in () if self._workers.is_ending else tuple(self._undecided):
+            try:
+                if one.dropped is None:
+                    await catalog.settle_schema(one.database, one.schema, wait=True)
+                else:
+                    await catalog.settle_dropped(one.database, one.schema, one.dropped, wait=True)
+            except PgStreamError as e:  # the next start settles it
+                log.warning("schema not settled", schema=one.schema, error=e.text)
 
     def _lost(self) -> None:
-        for _, task in self._statements.values():
+        running = [task for _, task in self._statements.values()]
+        for task in running:
             task.cancel()
+        self._workers.spawn(self._settle(running))
         for seen in self.seen.values():
             _settle(seen, None)
         for canceled in self.canceled.values():
@@ -155,6 +179,10 @@ class Workers:
         self.ends = 0
         """Of listener processes, and what those that ended had counted when they were last asked."""
         self._count = count
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending.is_set()
 
     async def open(self) -> None:
         """Start all; they accept clients when this returns. Errors: ConfigurationError."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psutil
 import psycopg
 import pytest
 
@@ -216,6 +217,31 @@ def test_a_server_that_is_killed(workspace: Path) -> None:
         server = Server(workspace / "undecided")
         with server.connect() as conn:
             assert listed(conn, "stays") and not listed(conn, "goes")
+    finally:
+        server.stop()
+
+
+def test_a_listener_process_that_is_killed(workspace: Path) -> None:
+    """Whoever was connected to it is gone; the server goes on."""
+    server = Server(workspace / "undecided_listeners", workers="2")
+
+    def rolled_back() -> bool:
+        with server.connect() as conn:
+            return listed(conn, "stays") and not listed(conn, "goes")
+
+    try:
+        with server.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute("CREATE SCHEMA stays")
+            conn.execute("COMMIT")
+            other = server.connect()
+            other.execute("BEGIN")
+            other.execute("CREATE SCHEMA goes")
+            for process in psutil.Process(server.process.pid).children():
+                if "pgstream.server.worker" in process.cmdline():
+                    process.kill()
+            within(20, rolled_back)
+            other.close()
     finally:
         server.stop()
 
