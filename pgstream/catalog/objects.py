@@ -152,11 +152,11 @@ async def furnish_database(conn: Connection, name: str) -> None:
             conn,
             # PostgreSQL keeps names that begin with pg_ for itself, unless told otherwise.
             "SET LOCAL allow_system_table_mods = on",
-            f"CREATE SCHEMA IF NOT EXISTS {STATE} AUTHORIZATION {WORKER}",
+            f"CREATE SCHEMA IF NOT EXISTS {STATE}",
             "SET LOCAL allow_system_table_mods = off",
             _UNREADABLE,
             ledger.TABLE,
-            f"ALTER TABLE {STATE}.ledger OWNER TO {WORKER}",
+            *ledger.OURS,
         )
 
 

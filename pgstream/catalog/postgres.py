@@ -33,6 +33,9 @@ ALIVE: dict[str, Any] = {
     "connect_timeout": 10, "keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 3
 }  # fmt: skip
 """How a connection that only hears is opened: that its other end is gone without a word is found out in seconds."""
+DEFINER = "search_path=pg_catalog, pg_temp"
+"""What a function that runs with its owner's rights is to have. A session's temporary relations and types come before
+all others where they are not named: who calls it would write what it reads."""
 LOCKED = "55P03"
 """What a lock that does not come ends with."""
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.

@@ -17,14 +17,14 @@ from psycopg import errors as pg
 
 from pgstream.catalog import own_tables
 from pgstream.catalog.databases import STATE
-from pgstream.catalog.postgres import WORKER, Connection, run
+from pgstream.catalog.postgres import DEFINER, WORKER, Connection, run
 from pgstream.catalog.records import RelationRecord
 from pgstream.names import FullName, quote_literal, view_log
 from pgstream.names import quote_always as q
 
 _FUNCTION = f"""
 CREATE OR REPLACE FUNCTION {STATE}.log_changes() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+LANGUAGE plpgsql SET {DEFINER} AS $$
 BEGIN
     IF TG_WHEN = 'BEFORE' THEN
         PERFORM FROM {STATE}.ledger WHERE query = TG_ARGV[1]::uuid FOR UPDATE;
@@ -69,7 +69,8 @@ async def create(conn: Connection, query: str, view: RelationRecord) -> None:
     await run(
         conn,
         _FUNCTION,
-        f"ALTER FUNCTION {STATE}.log_changes() OWNER TO {WORKER}",
+        # Not the worker's: the superuser writes into views, too.
+        f"ALTER FUNCTION {STATE}.log_changes() OWNER TO CURRENT_USER",
         *table,
         f"LOCK TABLE {_table(view)} IN SHARE ROW EXCLUSIVE MODE",
         *_made(name, view).values(),

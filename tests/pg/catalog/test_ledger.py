@@ -134,3 +134,20 @@ async def test_a_ledger_of_before_is_brought_up_to_date(catalog: Catalog, made: 
     assert ask("SELECT sink, consumed FROM pg_pgstream.ledger", user=None) == [['"public"."counts"', None]]
     assert refused(ask, wait("moves:0:1")).sqlstate == "57014"
     await again.close()
+
+
+async def test_what_an_earlier_version_left_open_is_closed(catalog: Catalog, made: str, reopen, ask) -> None:
+    """Functions that found temporary relations first, and a hidden schema that was the worker's."""
+    functions = "pgstream_wait_for(regclass, text, interval)", "pgstream_own_activity"
+    for function in functions:
+        ask(f"ALTER FUNCTION {function} SET search_path = pg_catalog", user=None)
+    ask("ALTER SCHEMA pg_pgstream OWNER TO pgstream_worker", user=None)
+    ask("ALTER TABLE pg_pgstream.ledger OWNER TO pgstream_worker", user=None)
+    again = await reopen()
+    assert ask("SELECT DISTINCT proconfig FROM pg_proc WHERE prosecdef") == [[["search_path=pg_catalog, pg_temp"]]]
+    assert ask("SELECT relowner::regrole::text, nspowner::regrole::text FROM pg_class JOIN pg_namespace n"
+               " ON n.oid = relnamespace WHERE relname = 'ledger'") == [["pgstream", "pgstream"]]  # fmt: skip
+    with psycopg.connect(again.worker_url("main")) as worker:
+        worker.execute("SELECT FROM pg_pgstream.ledger FOR UPDATE; UPDATE pg_pgstream.ledger SET batch = 7;"
+                       " CREATE TABLE pg_pgstream.s_1_1 (i int); DROP TABLE pg_pgstream.s_1_1")  # fmt: skip
+    await again.close()
