@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import psycopg
@@ -54,10 +54,32 @@ BEGIN
             'COPY and cursors. A materialized view over it can be read everywhere.' END;
 END $$"""
 _INTEGER = re.compile(r"-?[0-9]+")
-_GUARDED = (
-    "SELECT FROM pg_database, aclexplode(datacl) WHERE datname = current_database()"
-    f" AND grantee = (SELECT oid FROM pg_roles WHERE rolname = '{WORKER}')"
-)
+_GUARDED = f"""
+SELECT FROM pg_database, aclexplode(datacl) WHERE datname = coalesce(%s, current_database())
+    AND grantee = (SELECT oid FROM pg_roles WHERE rolname = '{WORKER}')"""
+_MARKED = "(shobj_description(oid, 'pg_database') = %s OR (datconnlimit = %s AND NOT datallowconn))"
+_FOREIGN_DATABASE = "PostgreSQL has a database of this name that is not pgstream's."
+# What is in a database beside PostgreSQL's own, what extensions brought, and the server's. Types of tables and arrays
+# go with what they are of.
+_OTHERS = """
+WITH named(oid, name) AS (
+    SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'),
+found(name, class, id) AS (
+    SELECT n.name || '.' || c.relname, 'pg_class'::regclass, c.oid
+        FROM pg_class c JOIN named n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
+    UNION ALL SELECT pg_describe_object('pg_proc'::regclass, p.oid, 0), 'pg_proc'::regclass, p.oid
+        FROM pg_proc p JOIN named n ON n.oid = p.pronamespace
+    UNION ALL SELECT pg_describe_object('pg_type'::regclass, t.oid, 0), 'pg_type'::regclass, t.oid
+        FROM pg_type t JOIN named n ON n.oid = t.typnamespace LEFT JOIN pg_class c ON c.oid = t.typrelid
+        WHERE NOT EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid) AND t.typtype <> 'm'
+            AND coalesce(c.relkind = 'c', true)
+    UNION ALL SELECT 'large object ' || oid, 'pg_largeobject'::regclass, oid FROM pg_largeobject_metadata
+    UNION ALL SELECT 'extension ' || extname, 'pg_extension'::regclass, oid
+        FROM pg_extension WHERE extname <> 'plpgsql'
+    UNION ALL SELECT 'schema ' || name, 'pg_namespace'::regclass, oid FROM named WHERE name <> ALL (%s))
+SELECT name FROM found f WHERE NOT EXISTS (
+    SELECT FROM pg_depend d WHERE d.classid = f.class AND d.objid = f.id AND d.deptype = 'e')
+ORDER BY 1 LIMIT 5"""
 
 
 def staging_stem(relation_id: str) -> str:
@@ -86,14 +108,16 @@ async def ensure_control(conn: Connection) -> bool:
 @asynccontextmanager
 async def making_database(control: Connection, name: str, options: Mapping[str, str]) -> AsyncIterator[None]:
     """Make the PostgreSQL database on entry. Until this is left without an error it is marked as one to be dropped,
-    from the statement on that makes it: what a crash leaves is told from what somebody else has made. One that is
-    there already is left for ``furnish_database`` to judge.
+    from the statement on that makes it: what a crash leaves is told from what somebody else has made. The former is
+    taken up again. Errors: DuplicateDatabase for the latter, which is not touched.
     """
     more = "".join(f" {option} {_value(value)}" for option, value in options.items() if option != _LIMIT)
     unfinished = f"ALLOW_CONNECTIONS false {_LIMIT} {UNFINISHED}"
     try:
         await run(control, f"CREATE DATABASE {q(name)} TEMPLATE template0 ENCODING 'UTF8'{more} {unfinished}")
     except pg.DuplicateDatabase:
+        if not await _is_ours(control, name):
+            raise DuplicateDatabase(name=name, detail=_FOREIGN_DATABASE) from None
         await reopen_database(control, name)
         yield
         return
@@ -118,12 +142,14 @@ async def reopen_database(control: Connection, name: str) -> None:
 
 async def marked_databases(control: Connection) -> list[str]:
     """Those to be dropped, unless the catalogue has them."""
-    found = await control.execute(
-        "SELECT datname FROM pg_database WHERE shobj_description(oid, 'pg_database') = %s"
-        " OR (datconnlimit = %s AND NOT datallowconn)",
-        [DROPPED, UNFINISHED],
-    )
+    found = await control.execute(f"SELECT datname FROM pg_database WHERE {_MARKED}".encode(), [DROPPED, UNFINISHED])
     return [name for (name,) in await found.fetchall()]
+
+
+async def _is_ours(control: Connection, name: str) -> bool:
+    """Whether a database is what a crash has left, or was restored from a dump of one of ours."""
+    guarded = await (await control.execute(_GUARDED.encode(), [name])).fetchone()
+    return guarded is not None or name in await marked_databases(control)
 
 
 def _value(text: str) -> str:
@@ -144,9 +170,9 @@ async def furnish_database(conn: Connection, name: str) -> None:
     if (await (await conn.execute(f"SELECT to_regclass('{STATE}.ledger')")).fetchone()) != (None,):
         return
     # A guarded database is ours: restored from a dump, which leaves the hidden schema out.
-    guarded = await (await conn.execute(_GUARDED)).fetchone()
-    if not guarded and await others(conn):
-        raise DuplicateDatabase(name=name, detail="PostgreSQL has a database of this name that is not pgstream's.")
+    guarded = await (await conn.execute(_GUARDED.encode(), [None])).fetchone()
+    if guarded is None and await others(conn, ["public"]):
+        raise DuplicateDatabase(name=name, detail=_FOREIGN_DATABASE)
     async with conn.transaction():
         await run(
             conn,
@@ -165,18 +191,15 @@ async def make_unreadable(conn: Connection) -> None:
     await run(conn, _UNREADABLE)
 
 
-async def others(conn: Connection) -> list[str]:
-    """Relations in this database that are not the catalogue's: made by clients as ordinary PostgreSQL tables."""
-    found = await conn.execute(
-        "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND n.nspname !~ '^pg_'"
-        " AND n.nspname <> 'information_schema' ORDER BY 1 LIMIT 5"
-    )
-    return [r[0] for r in await found.fetchall()]
+async def others(conn: Connection, schemas: Collection[str]) -> list[str]:
+    """What is in this database that is not the catalogue's: made by clients as PostgreSQL's own. ``schemas``: those
+    that may be there.
+    """
+    return [name for (name,) in await (await conn.execute(_OTHERS.encode(), [list(schemas)])).fetchall()]
 
 
 def refuse_others(found: list[str], kind: str, name: str, at: int | None) -> None:
-    """Raise DependentsExist when clients' own tables would go with a database."""
+    """Raise DependentsExist when what clients have made themselves would go with a database."""
     if found:
         raise DependentsExist(kind=kind, name=name, detail=f"It holds {', '.join(found)}.", at=at)
 

@@ -380,10 +380,11 @@ class Catalog:
     async def drop_database(self, name: str, at: int | None = None, force: bool = False) -> None:
         """``force``: sessions in it are ended."""
         async with self._change() as change:
+            schemas = {s.name for s in self.snapshot.schemas.values() if s.database == name} | {"public"}
             await databases.drop(change.session, name, at)
             await authority.forget(change.session, "database", name)
             async with self._administrator.connect(name) as conn:
-                objects.refuse_others(await objects.others(conn), "database", name, at)
+                objects.refuse_others(await objects.others(conn, schemas), "database", name, at)
             control = await change.after.enter_async_context(self._administrator.connect("postgres"))
             await change.after.enter_async_context(objects.dropping_database(control, name, force))
 

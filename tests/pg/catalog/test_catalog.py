@@ -390,11 +390,53 @@ async def test_dropped_first_database_stays_dropped(catalog: Catalog, reopen) ->
 
 
 async def test_foreign_database_is_not_taken(catalog: Catalog, ask) -> None:
+    """Nor opened, nor said to be somebody else's, whatever it holds."""
     ask("CREATE DATABASE theirs", user=None, database="postgres")
-    ask("CREATE TABLE t (i int)", user=None, database="theirs")
-    with pytest.raises(DuplicateDatabase):
+    ask("COMMENT ON DATABASE theirs IS 'belongs to finance'", user=None, database="postgres")
+    ask("REVOKE ALL ON DATABASE theirs FROM PUBLIC", user=None, database="postgres")
+    ask("ALTER DATABASE theirs ALLOW_CONNECTIONS false", user=None, database="postgres")
+    look = "SELECT datallowconn, datacl::text, shobj_description(oid, 'pg_database') FROM pg_database"
+    before = ask(f"{look} WHERE datname = 'theirs'", user=None)
+    with pytest.raises(DuplicateDatabase) as e:
         await catalog.create_database("theirs", "sysadmin")
-    assert ask("SELECT has_database_privilege('public', 'theirs', 'connect')", user=None) == [[True]]
+    assert e.value.detail == "PostgreSQL has a database of this name that is not pgstream's."
+    assert ask(f"{look} WHERE datname = 'theirs'", user=None) == before
+    assert "theirs" not in catalog.snapshot.databases
+
+
+async def test_a_database_that_a_crash_left_is_taken_up_again(catalog: Catalog, ask) -> None:
+    for name, made in (
+        ("said", "COMMENT ON DATABASE said IS 'pgstream: being dropped'"),
+        ("early", "ALTER DATABASE early ALLOW_CONNECTIONS false CONNECTION LIMIT 1886876532"),
+        ("restored", "GRANT CONNECT ON DATABASE restored TO pgstream_worker"),
+    ):
+        ask(f"CREATE DATABASE {name}", user=None, database="postgres")
+        ask(made, user=None, database="postgres")
+        await catalog.create_database(name, "sysadmin")
+        assert ask("SELECT count(*) FROM pg_pgstream.ledger", user=None, database=name) == [[0]]
+
+
+@pytest.mark.parametrize(("made", "says"), [
+    ("CREATE TABLE public.t (i int)", "public.t"),
+    ("CREATE FUNCTION public.f(i int) RETURNS int LANGUAGE sql AS 'SELECT 1'", "function public.f(integer)"),
+    ("CREATE TYPE public.mood AS ENUM ('well')", "type public.mood"),
+    ("CREATE TYPE public.pair AS (a int, b int)", "type public.pair"),
+    ("SELECT lo_from_bytea(47, 'valuable')", "large object 47"),
+    ("CREATE SCHEMA books", "schema books"),
+])  # fmt: skip
+async def test_what_would_go_with_a_database(catalog: Catalog, reopen, ask, made: str, says: str) -> None:
+    """Keeps it from being dropped, and, once PostgreSQL's is another one, from being taken at the next start."""
+    await catalog.create_database("other", "sysadmin")
+    await catalog.create_schema("other", "ours", "sysadmin")
+    ask(made, user=None, database="other")
+    with pytest.raises(DependentsExist) as e:
+        await catalog.drop_database("other")
+    assert e.value.detail == f"It holds {says}."
+    ask("DROP DATABASE other", user=None, database="postgres")
+    ask("CREATE DATABASE other", user=None, database="postgres")
+    ask(made, user=None, database="other")
+    with pytest.raises(ConfigurationError, match="already exists"):
+        await reopen()
 
 
 async def test_second_start_knows_everything_and_is_quick(catalog: Catalog, reopen, ask) -> None:
