@@ -67,17 +67,20 @@ def _engine(url: str) -> AsyncEngine:
     )
 
 
-async def _facts(engine: AsyncEngine, cipher: Cipher) -> tuple[str, bool]:
-    """The worker's password, and whether it was made just now. Refuses a key that is not the catalogue's."""
+async def _worker_password(engine: AsyncEngine, cipher: Cipher) -> str:
+    """The worker's password, made if it is missing. Refuses a key that is not the catalogue's, and a first start where
+    roles of our names are somebody else's.
+    """
     async with AsyncSession(engine) as session, session.begin():
         check = await session.get(models.MetaRow, "key_check")
         if check is not None and cipher.decrypt(check.value.encode()) == _CHECK:
             kept = await session.get_one(models.MetaRow, "worker_password")
-            return cipher.decrypt(kept.value.encode()), False
+            return cipher.decrypt(kept.value.encode())
+        await postgres.check_free(session)
         password = secrets.token_urlsafe(24)
         session.add(models.MetaRow(key="key_check", value=cipher.encrypt(_CHECK).decode()))
         session.add(models.MetaRow(key="worker_password", value=cipher.encrypt(password).decode()))
-        return password, True
+        return password
 
 
 async def ensure_control(administrator: postgres.Administrator) -> None:
@@ -97,9 +100,7 @@ async def open_control(administrator: postgres.Administrator, url: Callable[...,
         try:
             async with engine.connect() as migrating:
                 await migrating.run_sync(migrate)
-            password, new = await _facts(engine, cipher)
-            if new and await postgres.has_role(conn, postgres.WORKER):
-                await postgres.set_worker_password(conn, password)
+            password = await _worker_password(engine, cipher)
             await postgres.ensure_worker(conn, password)
         except BaseException:
             await engine.dispose()

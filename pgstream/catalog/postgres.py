@@ -243,10 +243,50 @@ async def disinherit(session: AsyncSession, user: str) -> None:
     await execute(session, f"ALTER ROLE {quote_always(user)} NOINHERIT")
 
 
+async def check_free(session: AsyncSession) -> None:
+    """Before the first start writes a role: none of ours is there that somebody else has made.
+
+    Errors: ConfigurationError.
+    """
+    ours = [WORKER, *map(pg_role, BUILT_IN)]
+    found = await session.scalars(text("SELECT rolname FROM pg_roles WHERE rolname = ANY(:n) ORDER BY 1"), {"n": ours})
+    if names := [f'"{name}"' for name in found]:
+        raise ConfigurationError(
+            what="PostgreSQL has roles of names that are to be pgstream's",
+            detail=f"They are: {', '.join(names)}.",
+            hint="Rename them (ALTER ROLE … RENAME TO …), drop them, or use a PostgreSQL of pgstream's own.",
+        )
+
+
+_POWERS = """
+SELECT rolname, concat_ws(', ', CASE WHEN rolsuper THEN 'SUPERUSER' END, CASE WHEN rolcreaterole THEN 'CREATEROLE' END,
+    CASE WHEN rolbypassrls THEN 'BYPASSRLS' END, CASE WHEN rolreplication THEN 'REPLICATION' END,
+    CASE WHEN rolcanlogin AND rolname <> :worker THEN 'LOGIN' END)
+FROM pg_roles WHERE rolname = ANY(:names) ORDER BY 1"""
+
+
+async def _check_powers(session: AsyncSession, roles: Iterable[str]) -> None:
+    """Who may work in one of our roles, or becomes the worker, would have what the catalogue knows nothing of.
+
+    Errors: ConfigurationError.
+    """
+    given = {"names": [WORKER, *map(pg_role, roles)], "worker": WORKER}
+    found = [(name, powers) for name, powers in await session.execute(text(_POWERS), given) if powers]
+    if found:
+        name, powers = found[0]
+        undo = " ".join(f"NO{power}" for power in powers.split(", "))
+        raise ConfigurationError(
+            what="a role of pgstream's has more rights in PostgreSQL than pgstream gave it",
+            detail="; ".join(f'"{name}" has {powers}' for name, powers in found) + ".",
+            hint=f"Take them back: ALTER ROLE {quote_always(name)} {undo};",
+        )
+
+
 async def sync_roles(session: AsyncSession, roles: Iterable[str], access: Access) -> None:
     """PostgreSQL's roles and memberships as the catalogue has them; those of others are nobody's business here."""
     present = {r for (r,) in await session.execute(text("SELECT rolname FROM pg_roles"))}
     known = [PUBLIC, *(r for r in roles if r != PUBLIC)]
+    await _check_powers(session, known)
     for role in known:
         if pg_role(role) not in present:
             log.info("role created", role=role)
@@ -286,10 +326,6 @@ async def ensure_worker(conn: Connection, password: str) -> None:
     await run(conn, f"ALTER ROLE {WORKER} SET search_path = pg_catalog")
 
 
-async def set_worker_password(conn: Connection, password: str) -> None:
-    await run_unseen(conn, f"ALTER ROLE {WORKER} PASSWORD {quote_literal(scram(conn, WORKER, password))}")
-
-
 async def ensure_first_user(conn: Connection, user: str, password: str) -> str | None:
     """Make the first user if it is missing. Returns the password if one had to be generated."""
     asked = await conn.execute("SELECT rolsuper, rolinherit FROM pg_roles WHERE rolname = %s", [user])
@@ -300,6 +336,8 @@ async def ensure_first_user(conn: Connection, user: str, password: str) -> str |
             hint="Choose another name for the first user.",
         )
     if found:
+        if found[1]:
+            await run(conn, f"ALTER ROLE {quote_always(user)} NOINHERIT")
         if password:
             log.info("first user exists, its password is kept", user=user)
         return None
