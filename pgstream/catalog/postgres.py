@@ -40,13 +40,18 @@ LOCKED = "55P03"
 """What a lock that does not come ends with."""
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.
 # ``verifier``: PostgreSQL's, never of a superuser or of the worker. ``sure``: nothing that PostgreSQL looks at when a
-# connection begins would refuse this one. ``mark`` changes when anything does that a connection takes from its begin:
-# role, database, their settings, the configuration files.
+# connection begins would refuse this one. ``mark`` changes when anything does that a
+# connection takes from its begin: role, database, their settings, the roles that it may take, the configuration files.
 ADMISSION = """
+WITH RECURSIVE above(id, through) AS (
+    SELECT oid, NULL::text FROM pg_authid WHERE rolname = %(user)s
+    UNION SELECT m.roleid, concat_ws(',', m.roleid, m.member, m.xmin)
+        FROM pg_auth_members m JOIN above ON m.member = id)
 SELECT CASE WHEN may THEN a.rolpassword END AS verifier, may,
     a.rolconnlimit = -1 AND d.datallowconn AND d.datconnlimit = -1 AND has_database_privilege(a.oid, d.oid, 'CONNECT')
         IS TRUE AS sure,
     concat_ws(' ', a.oid, a.xmin, d.oid, d.xmin, pg_postmaster_start_time(), pg_conf_load_time(),
+        (SELECT string_agg(through, ';' ORDER BY through) FROM above),
         (SELECT string_agg(concat_ws(',', s.xmin, s.setdatabase, s.setrole), ';' ORDER BY s.setdatabase, s.setrole)
          FROM pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, a.oid))) AS mark
 FROM pg_authid a LEFT JOIN pg_database d ON d.datname = %(database)s

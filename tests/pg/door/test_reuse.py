@@ -308,6 +308,29 @@ def test_a_change_of_the_role_ends_reuse(guest: Guest, change: str) -> None:
         assert conn.info.backend_pid != pid
 
 
+def test_a_role_that_is_revoked_ends_reuse(guest: Guest) -> None:
+    """Of the user, or of a role that it may take: the next session is not given what it may no longer have."""
+    guest.listen(keep_backends_s=30)
+    guest.admin.execute("CREATE ROLE door_low; CREATE ROLE door_high; GRANT door_high TO door_low")
+    guest.admin.execute(f"GRANT door_low TO {guest.name}")
+    try:
+        for revoked in ("door_high FROM door_low", f"door_low FROM {guest.name}"):
+            with guest.connect(options="-c role=door_low") as conn:
+                pid = conn.info.backend_pid
+            until(lambda: guest.listener.backends._kept)
+            with guest.connect(options="-c role=door_low") as conn:
+                assert conn.info.backend_pid == pid
+            until(lambda: guest.listener.backends._kept)
+            guest.admin.execute(f"REVOKE {revoked}")
+            if "high" in revoked:
+                with guest.connect(options="-c role=door_low") as conn:
+                    assert conn.info.backend_pid != pid
+        with pytest.raises(psycopg.OperationalError, match="role"):
+            guest.connect(options="-c role=door_low")
+    finally:
+        guest.admin.execute("DROP ROLE door_low, door_high")
+
+
 def test_other_sessions_get_other_backends(guest: Guest) -> None:
     guest.listen(keep_backends_s=3)
     with guest.connect() as conn:
