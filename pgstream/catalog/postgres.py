@@ -39,8 +39,8 @@ all others where they are not named: who calls it would write what it reads."""
 LOCKED = "55P03"
 """What a lock that does not come ends with."""
 # What decides whether a user may come in through the front door; one row, or none for an unknown user.
-# ``verifier``: PostgreSQL's, never of a superuser or of the worker. ``sure``: nothing that PostgreSQL looks at when a
-# connection begins would refuse this one. ``mark`` changes when anything does that a
+# ``verifier``: PostgreSQL's, never of the worker, of a superuser, or of who may become one. ``sure``: nothing that
+# PostgreSQL looks at when a connection begins would refuse this one. ``mark`` changes when anything does that a
 # connection takes from its begin: role, database, their settings, the roles that it may take, the configuration files.
 ADMISSION = """
 WITH RECURSIVE above(id, through) AS (
@@ -55,7 +55,8 @@ SELECT CASE WHEN may THEN a.rolpassword END AS verifier, may,
         (SELECT string_agg(concat_ws(',', s.xmin, s.setdatabase, s.setrole), ';' ORDER BY s.setdatabase, s.setrole)
          FROM pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, a.oid))) AS mark
 FROM pg_authid a LEFT JOIN pg_database d ON d.datname = %(database)s
-    CROSS JOIN LATERAL (SELECT a.rolcanlogin AND NOT a.rolsuper AND a.rolname <> %(worker)s
+    CROSS JOIN LATERAL (SELECT a.rolcanlogin AND a.rolname <> %(worker)s
+        AND NOT EXISTS (SELECT FROM above JOIN pg_authid s ON s.oid = id WHERE s.rolsuper)
         AND NOT starts_with(a.rolname, %(worker)s || '~')
         AND (a.rolvaliduntil IS NULL OR a.rolvaliduntil > now()) AS may) m
 WHERE a.rolname = %(user)s"""

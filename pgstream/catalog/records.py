@@ -269,6 +269,11 @@ class Snapshot:
         """All of them; ask a whole snapshot, not what a role sees."""
         return frozenset(o.name for o in self.objects.values() if o.kind == "role")
 
+    def knows(self, login: str) -> bool:
+        """Whether a login of PostgreSQL's is a user or a token of ours; ask a whole snapshot, not what a role sees."""
+        user = (DEFAULT_ORGANIZATION, "user", login)
+        return user in self.objects or login in self.access.tokens or bool(self.access.roles_of(login))
+
     def role_of(self, user: str, current: str) -> str:
         """The role that PostgreSQL's ``current_user`` means."""
         usable = {pg_role(role): role for role in self.access.usable(user)}

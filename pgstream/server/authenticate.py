@@ -32,7 +32,7 @@ async def authenticate(
     if rule.clientcert and client.certificate is None:
         raise AuthorizationRefused(what="connection requires a valid client certificate")
     admission = await listener.admissions.ask(user, database)
-    if unknown:
+    if unknown or not listener.snapshot.knows(user):  # PostgreSQL's logins may be others' too
         admission = Admission()
     keys = None
     if rule.method != CERT:

@@ -204,3 +204,16 @@ def test_bad_records_go_where_who_names_the_topic_may_write(house: House, mal: p
     house.run(house.catalog.authority.revoke([Grant("low", "usage", "store", "kept")]))
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="denied for stream logs_kept"):
         mal.execute("SELECT id FROM logs_kept")
+
+
+def test_who_is_only_postgresqls_does_not_come_in(house: House) -> None:
+    """A login of an external PostgreSQL's own, whatever it asks for, is answered as one that does not exist."""
+    house.superuser(f"CREATE ROLE stranger LOGIN PASSWORD '{PASSWORD}'")
+    try:
+        house.connect("admin", "postgres").close()
+        for options in ("", "-c role=none", "-c role=stranger"):
+            with pytest.raises(psycopg.OperationalError) as e:
+                house.connect("stranger", "postgres", options=options)
+            assert 'password authentication failed for user "stranger"' in str(e.value)
+    finally:
+        house.superuser("DROP ROLE stranger")

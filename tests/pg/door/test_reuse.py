@@ -85,6 +85,20 @@ async def test_only_users_are_admitted(door: Door) -> None:
     await admissions.close()
 
 
+async def test_nobody_who_may_become_a_superuser_is_admitted(door: Door, guest: Guest) -> None:
+    admissions = Admissions(door.postgres.url("postgres"))
+    guest.admin.execute("CREATE ROLE door_dba SUPERUSER; CREATE ROLE door_on_call")
+    try:
+        guest.admin.execute(f"GRANT door_on_call TO {guest.name}")
+        assert (await admissions.ask(guest.name, "main")).may
+        guest.admin.execute("GRANT door_dba TO door_on_call")
+        found = await admissions.ask(guest.name, "main")
+        assert not found.may and found.verifier is None
+    finally:
+        guest.admin.execute("DROP ROLE door_dba, door_on_call")
+        await admissions.close()
+
+
 async def test_a_question_survives_a_cut_connection(door: Door) -> None:
     admissions = Admissions(door.postgres.url("postgres"))
     assert (await admissions.ask("alice", "main")).sure
