@@ -33,6 +33,11 @@ def quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def quote_anywhere(text: str) -> str:
+    """Quote a string literal for a client's connection, whose ``standard_conforming_strings`` may be off."""
+    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
 def quote_spark(name: str) -> str:
     """Quote an identifier for Spark SQL text: always back-ticked."""
     return "`" + name.replace("`", "``") + "`"

@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import ForwardOnly, NotSupported, PgStreamError, UndefinedCursor
-from pgstream.names import quote_always, quote_literal
+from pgstream.names import quote_always, quote_anywhere
 from pgstream.sql.cursor import Cursor
 from pgstream.statements.base import Column, Context, Result, Session, Statement, TextRow
 from pgstream.statements.select import SelectStream
@@ -256,7 +256,7 @@ class FetchCursor(Statement):
         cursor = ctx.session.cursors.get(self.name)
         setting = f"pg_catalog.current_setting('{FETCH_WAIT}', true)"
         question = f"SELECT coalesce({setting}, '') FROM pg_catalog.pg_cursors"
-        wait = await ctx.postgres(f"{question} WHERE name OPERATOR(pg_catalog.=) {quote_literal(self.name)}")
+        wait = await ctx.postgres(f"{question} WHERE name OPERATOR(pg_catalog.=) {quote_anywhere(self.name)}")
         if cursor is None or wait is None:
             await drop(ctx.session, self.name)
             raise UndefinedCursor(name=self.name)

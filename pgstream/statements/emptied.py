@@ -12,7 +12,7 @@ import json
 from pgstream.catalog.databases import says
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import DependentsExist
-from pgstream.names import quote_literal
+from pgstream.names import quote_anywhere
 from pgstream.statements.base import Context
 
 _INSIDE = """
@@ -27,7 +27,6 @@ SELECT pg_catalog.json_agg('drop cascades to ' || pg_catalog.pg_describe_object(
     ORDER BY d.classid, d.objid){_INSIDE}"""
 # What depends on something else in the schema may be gone with it, and so has no identity any more.
 _EMPTIED = f"""
-DO $pgstream$
 DECLARE
     inside record;
     object record;
@@ -39,17 +38,17 @@ BEGIN
                 WHEN 'statistics object' THEN 'statistics' ELSE object.type END, object.identity);
         END IF;
     END LOOP;
-END $pgstream$"""
+END"""
 
 
 async def empty(ctx: Context, name: str, *, cascade: bool, at: int | None) -> None:
     """Have the session's role drop what PostgreSQL has in a schema. Errors: DependentsExist, PostgreSQL's."""
     if holds := _relations(ctx.catalog.snapshot, ctx.session.database, name):
         raise DependentsExist(kind="schema", name=name, users=holds, says=says(holds), bare=True, at=at)
-    given = {"name": quote_literal(name)}
+    given = {"name": quote_anywhere(name)}
     if cascade:
         going = json.loads(await ctx.postgres(_CASCADES.format(**given)) or "[]")
-        await ctx.postgres(_EMPTIED.format(**given))
+        await ctx.postgres(f"DO {quote_anywhere(_EMPTIED.format(**given))}")
         _tell(ctx, going)
     elif inside := await ctx.postgres(_LISTED.format(**given)):
         raise DependentsExist(kind="schema", name=name, detail=inside, at=at)

@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 from pgstream.catalog.records import RelationRecord, Snapshot
 from pgstream.errors import RelayedError
-from pgstream.names import QName, quote, quote_literal
+from pgstream.names import QName, quote, quote_anywhere
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import blanked
 from pgstream.statements.base import Context, Result, Session, Statement
@@ -117,7 +117,7 @@ class UnseenInList(Unseen):
 
     async def _skipped(self, ctx: Context, name: str, hidden: bool) -> bool:
         """Whether there is none; said, but for another schema's, of which PostgreSQL says more."""
-        if not hidden and ("." in name or await ctx.postgres(_THERE.format(quote_literal(name)))):
+        if not hidden and ("." in name or await ctx.postgres(_THERE.format(quote_anywhere(name)))):
             return False
         ctx.notice(f'{self.kind} "{_parts(name)[-1]}" does not exist, skipping')
         return True

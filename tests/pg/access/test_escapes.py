@@ -19,6 +19,7 @@ from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import reader
 from pgstream.errors import EngineUnavailable
 from tests.pg.access.conftest import PASSWORD, House, NoEngine
+from tests.server import within
 
 pytestmark = pytest.mark.pg
 LONG = "r" * 61
@@ -73,6 +74,11 @@ def test_if_exists_drops_nothing_that_is_hidden(house: House, mal: psycopg.Conne
     assert (now.objects, now.relations, now.stores, now.schemas, now.databases) == (
         before.objects, before.relations, before.stores, before.schemas, before.databases,
     )  # fmt: skip
+
+
+def test_a_backslash_beside_what_is_hidden(house: House, mal: psycopg.Connection[Any]) -> None:
+    mal.execute("SET standard_conforming_strings = off")
+    assert "does not exist, skipping" in _said(mal, 'DROP TABLE IF EXISTS hidden_view, "a\\\'"', "hidden_view")
 
 
 def _said(c: psycopg.Connection[Any], text: str, name: str) -> str:
@@ -217,3 +223,28 @@ def test_who_is_only_postgresqls_does_not_come_in(house: House) -> None:
             assert 'password authentication failed for user "stranger"' in str(e.value)
     finally:
         house.superuser("DROP ROLE stranger")
+
+
+@pytest.mark.parametrize("setting", ["on", "off"])
+@pytest.mark.parametrize("name", [r"x\' OR public.planted()) --", "x$pgstream$; SELECT public.planted()", "\\"])
+def test_a_name_is_no_code_in_a_session_of_other_strings(house: House, name: str, setting: str) -> None:
+    quoted = '"' + name + '"'
+    with house.connect("admin") as admin:
+        admin.execute("CREATE FUNCTION public.planted() RETURNS boolean LANGUAGE plpgsql AS"
+                      " 'BEGIN RAISE EXCEPTION ''it ran''; END'")  # fmt: skip
+        try:
+            admin.execute(f"CREATE SCHEMA {quoted}".encode())
+            admin.execute(f"CREATE TABLE {quoted}.t (i int)".encode())
+            admin.execute(f"SET standard_conforming_strings = {setting}".encode())
+            with pytest.raises(psycopg.errors.DependentObjectsStillExist) as e:
+                admin.execute(f"BEGIN; DROP SCHEMA {quoted}".encode())
+            assert e.value.diag.message_detail == f"table {quoted}.t depends on schema {name}"
+            admin.execute("ROLLBACK")
+            for text in ("BEGIN", f"DROP SCHEMA {quoted} CASCADE", "COMMIT"):
+                admin.execute(text.encode())
+            there = f"SELECT 1 FROM pg_namespace WHERE nspname = $x${name}$x$"
+            within(10, lambda: house.superuser(there, "main") == [])
+        finally:
+            admin.execute("ROLLBACK")
+            admin.execute("SET standard_conforming_strings = on")
+            admin.execute("DROP FUNCTION public.planted()")

@@ -79,6 +79,13 @@ def test_the_end(conn):
         assert numbers(conn.execute("FETCH FORWARD ALL IN c")) == [1, 2, 3, 4, 5]
 
 
+def test_a_name_with_a_backslash(conn):
+    with conn.transaction(force_rollback=True):
+        conn.execute("SET LOCAL standard_conforming_strings = off")
+        conn.execute('DECLARE "a\\" CURSOR FOR COUNT TO 5')
+        assert numbers(conn.execute('FETCH 2 FROM "a\\"')) == [1, 2]
+
+
 def test_names(block):
     assert block.execute("SELECT name FROM pg_cursors").fetchall() == [("c",)]
     with pytest.raises(psycopg.errors.DuplicateCursor), block.transaction():
