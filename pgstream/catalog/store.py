@@ -179,6 +179,9 @@ class Catalog:
         self._cipher = cipher
         self._id = uuid.uuid4().hex
         self._administrator = postgres.Administrator(url)
+        # Views are the worker's tables: a trigger of its making has no more rights than it.
+        keeper = partial(url, user=postgres.WORKER, password=opened.worker_password, tcp=True)
+        self._keeper = postgres.Administrator(keeper)
         self._changing = asyncio.Lock()
         self._refreshing = asyncio.Lock()
         self._settling = asyncio.Lock()
@@ -511,7 +514,7 @@ class Catalog:
         """Take away the rows of a materialized view."""
         async with self._change() as change:
             record = rows.relation(await relations.find(change.session, full, at))
-            async with self._administrator.connect(full.database) as conn:
+            async with self._keeper.connect(full.database) as conn:
                 await objects.truncate(conn, record)
 
     async def reindex(self, record: RelationRecord, *, concurrently: bool) -> None:
@@ -521,7 +524,7 @@ class Catalog:
 
     async def expire_rows(self, record: RelationRecord) -> int:
         """Take away the rows of a materialized view that its retention ends; how many."""
-        async with self._administrator.connect(record.full.database) as conn:
+        async with self._keeper.connect(record.full.database) as conn:
             return await expiry.expire(conn, record)
 
     async def knows_when_written(self, database: str) -> bool:

@@ -82,3 +82,25 @@ def test_what_the_superuser_writes_is_no_one_elses(house: House, mal: psycopg.Co
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 worker.execute(text.encode())
         worker.execute("DROP FUNCTION pg_pgstream.t()")
+
+
+@pytest.mark.parametrize("work", ["truncate", "expire"])
+def test_the_rows_of_a_view_go_as_its_owner_takes_them(house: House, work: str) -> None:
+    """Not as the superuser takes them, with a trigger of the owner's."""
+    kept = house.relation(f"kept_{work}", "materialized_view", properties={"retention.millis": "1", "timestamp": "id"})
+    with psycopg.connect(house.catalog.worker_url("main"), autocommit=True) as worker:
+        worker.execute(
+            f"""
+            CREATE TABLE pg_pgstream.s_0_0 AS SELECT session_user AS who LIMIT 0;
+            CREATE FUNCTION pg_pgstream.t() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN INSERT INTO pg_pgstream.s_0_0 VALUES (session_user); RETURN NULL; END';
+            INSERT INTO public.kept_{work} VALUES (1, 'x');
+            CREATE TRIGGER t AFTER DELETE ON public.kept_{work} EXECUTE FUNCTION pg_pgstream.t()""".encode()
+        )
+        if work == "truncate":
+            house.run(house.catalog.truncate_relation(kept.full))
+        else:
+            assert house.run(house.catalog.expire_rows(kept)) == 1
+        assert worker.execute("SELECT * FROM pg_pgstream.s_0_0").fetchall() == [("pgstream_worker",)]
+        assert worker.execute(f"SELECT count(*) FROM public.kept_{work}".encode()).fetchone() == (0,)
+        worker.execute("DROP TABLE pg_pgstream.s_0_0; DROP FUNCTION pg_pgstream.t() CASCADE")
