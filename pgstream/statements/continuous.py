@@ -181,6 +181,7 @@ async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack, at: int | None
     """
     await alone.check(ctx, p.plan, at)
     p = replace(p, plan=await begun(ctx, p.plan))
+    await topics.settle_logs(ctx, p.plan, undo)
     if p.plan.real_time:
         ctx.notice(real_time.NOTICE)
     if p.sink is None:

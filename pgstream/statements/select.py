@@ -7,6 +7,7 @@ Must not know: how it is planned or run. Manual: "SELECT".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -18,7 +19,7 @@ from pgstream.planner.select import Planned
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select as Query
 from pgstream.sql.select import names
-from pgstream.statements import access, alone, continuous, postgres_queries
+from pgstream.statements import access, alone, continuous, postgres_queries, topics
 from pgstream.statements.access import Need
 from pgstream.statements.answers import ROWS
 from pgstream.statements.base import Column, Context, Result, Session, Statement
@@ -80,6 +81,7 @@ class SelectStream(Statement):
         plan = continuous.plan(ctx, planned, ResultSink(planned.limit), columns, self.options)
         hint = _hint(plan)
         plan = await continuous.begun(ctx, await alone.shared(ctx, plan))
+        await topics.settle_logs(ctx, plan, AsyncExitStack())  # it stays: others may have found it by now
         # A user's tokens count with the user: anybody makes as many of them as wanted.
         user = ctx.catalog.snapshot.access.user_of(ctx.session.user)
         rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=user)

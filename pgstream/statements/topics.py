@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import structlog
 
 from pgstream import types
-from pgstream.catalog.records import RelationRecord
+from pgstream.catalog.records import RelationRecord, StoreRecord
 from pgstream.errors import (
     InvalidOption,
     MissingOption,
@@ -25,6 +25,7 @@ from pgstream.errors import (
     UndefinedColumn,
     UndefinedEntity,
 )
+from pgstream.planner.plan import Plan, sources
 from pgstream.statements import places
 from pgstream.statements.base import Context
 from pgstream.statements.declared import Declared
@@ -67,6 +68,30 @@ async def settle(
                 )
             _check_columns(relation, found)
         return False
+
+
+async def settle_logs(ctx: Context, plan: Plan, undo: AsyncExitStack) -> None:
+    """See that the entities for bad records are there: one that is missing is made, with its source's counts."""
+    logs = {(s.bad_record_store or s.store, s.bad_record_topic): s for s in sources(plan.root)}
+    for (name, topic), source in logs.items():
+        if topic is None:
+            continue
+        store = ctx.snapshot.store_behind(name)
+        async with places.open_store(ctx, store) as admin:
+            try:
+                await admin.describe(topic)
+            except UndefinedEntity:
+                read = ctx.snapshot.store_behind(source.store)
+                if read.type != store.type:
+                    raise
+                await admin.create(topic, await _counts(ctx, read, source.entity))
+                undo.push_async_callback(_drop_log, ctx, store, topic)
+                ctx.notice(f'entity "{topic}" was made in store "{name}", for bad records of {source.relation}')
+
+
+async def _drop_log(ctx: Context, store: StoreRecord, topic: str) -> None:
+    async with places.open_store(ctx, store) as admin:
+        await admin.drop(topic)
 
 
 async def drop(ctx: Context, d: Declared) -> None:
@@ -120,11 +145,14 @@ async def _like(ctx: Context, d: Declared, source: RelationRecord | None) -> dic
     if source is None or source.store is None or source.entity is None:
         return {}
     store = ctx.snapshot.store_of(source)
-    if store.type != d.store.type:
-        return {}
+    return await _counts(ctx, store, source.entity) if store.type == d.store.type else {}
+
+
+async def _counts(ctx: Context, store: StoreRecord, entity: str) -> dict[str, str]:
+    """The counts of an entity that is there, as options for another."""
     async with places.open_store(ctx, store) as admin:
-        found = await admin.describe(source.entity)
-    values = {count: getattr(found, of) for count, of in d.kind.counts.items()}
+        found = await admin.describe(entity)
+    values = {count: getattr(found, of) for count, of in places.store_type(store).counts.items()}
     return {count: str(v) for count, v in values.items() if v is not None}
 
 
