@@ -313,7 +313,7 @@ def types_page() -> str:
     out.append("| `MAP<K, V>` | `map<…>` | `jsonb` |\n| `STRUCT<name T, …>` | `struct<…>` | `jsonb` |\n\n")
     out.append(
         "`VARCHAR(n)` keeps n for PostgreSQL; `DECIMAL` is `DECIMAL(10, 0)`; times have microseconds, whatever their "
-        "precision says. `TIMESTAMP(p) WITH LOCAL TIME ZONE` is `TIMESTAMP_LTZ(p)`, `TIMESTAMP WITHOUT TIME ZONE` is "
+        "precision says. `TIMESTAMP(p) WITH [LOCAL] TIME ZONE` is `TIMESTAMP_LTZ(p)`, `TIMESTAMP WITHOUT TIME ZONE` is "
         "`TIMESTAMP`.\n"
     )
     return "".join(out)

@@ -46,6 +46,9 @@ TABLE: dict[str, Row] = {
     "TIMESTAMP": Row("timestamp_ntz", "timestamp without time zone", 1114, 1115),
     "TIMESTAMP_LTZ": Row("timestamp", "timestamp with time zone", 1184, 1185),
 }
+ZONES = (("WITH", "LOCAL", "TIME", "ZONE"), ("WITH", "TIME", "ZONE"), ("WITHOUT", "TIME", "ZONE"))
+"""What may stand behind TIMESTAMP: with either of the first two it is TIMESTAMP_LTZ. Flink has the first, PostgreSQL
+the others."""
 CLOCKS = ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 """Types with fractions of a second: kept to the microsecond whatever their parameter says."""
 JSONB = Row("", "jsonb", 3802, 3807)
@@ -203,7 +206,8 @@ class _Reader:
             self.next()
         elif name == "TIMESTAMP" and self.peek() in ("WITH", "WITHOUT"):
             zoned = self.next()[0].upper() == "WITH"
-            for expected in ("LOCAL", "TIME", "ZONE")[not zoned :]:
+            local = self.peek() == "LOCAL"
+            for expected in ("LOCAL", "TIME", "ZONE")[not (zoned and local) :]:
                 self.next(expected)
             name = "TIMESTAMP_LTZ" if zoned else name
         if name not in TABLE:

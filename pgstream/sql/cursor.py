@@ -247,8 +247,8 @@ class Cursor:
                 self._index += 1
                 if depth == 0:
                     break
-        if first.text.upper() == "TIMESTAMP" and not self.accept("WITH", "LOCAL", "TIME", "ZONE"):
-            self.accept("WITHOUT", "TIME", "ZONE")
+        if first.text.upper() == "TIMESTAMP":
+            any(self.accept(*words) for words in types.ZONES)
         try:
             return types.parse(self.text[first.start : self._tokens[self._index - 1].end + 1])
         except PgStreamError as e:

@@ -37,6 +37,7 @@ from pgstream.errors import ConfigurationError, InvalidStatement, NotYet, Syntax
 from pgstream.sql import composed, properties, recognize
 from pgstream.sql.faults import fault
 from pgstream.sql.sniff import unclosed
+from pgstream.types import ZONES
 
 T = TypeVar("T")
 
@@ -682,8 +683,8 @@ class DeltaStreamParser(Parser):
             self._advance()
             if depth == 0:
                 break
-        if first.text.upper() == "TIMESTAMP" and not self._match_text_seq("WITH", "LOCAL", "TIME", "ZONE"):
-            self._match_text_seq("WITHOUT", "TIME", "ZONE")
+        if first.text.upper() == "TIMESTAMP":
+            any(self._match_text_seq(*words) for words in ZONES)
         return self._type_var(self.sql[first.start : self._prev.end + 1], first)
 
     def _type_var(self, text: str, token: Token) -> exp.Expr:
