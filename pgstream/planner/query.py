@@ -99,8 +99,21 @@ class Planner:
         if distinct is not None:
             only(distinct)
         place = (top and distinct is None, last and distinct is None)
-        step = self._rows(tree, env, place, grouped)
+        step = self._alone(tree, env, place) if grouped is None else self._rows(tree, env, place, grouped)
         return step if distinct is None else distinct_rows(step, top, self.want)
+
+    def _alone(self, tree: exp.Select, env: Env, place: tuple[bool, bool]) -> Step:
+        """A select that groups nothing. A changelog that loses its key is taken back row by row, which is an operator
+        with state above what it reads: it is planned again with that.
+        """
+        (top, last), versions = place, self.versions
+        read, met = len(self.relations.read), len(self.relations.met)
+        step = self._rows(tree, env, place, None)
+        if not last or step.mode != "retract":
+            return step
+        del self.relations.read[read:], self.relations.met[met:]
+        self.versions = versions
+        return self._rows(tree, env, (top, False), None)
 
     def _rows(self, tree: exp.Select, env: Env, place: tuple[bool, bool], grouped: exp.Expr | None) -> Step:
         """The select before DISTINCT. ``place``: whether it is the top query, and has no operator with state above."""

@@ -72,6 +72,7 @@ STATEMENTS = {
         f"(SELECT array_agg(s ORDER BY f) FROM ({once('s', 'v > 2')}) x) FROM c GROUP BY g",
     ),
     "keyless inside": ("SELECT g, count(*) AS n FROM (SELECT g, v FROM c WHERE v IS NOT NULL) x GROUP BY g", ""),
+    "groups without their key": ("SELECT n FROM (SELECT k2, count(*) AS n FROM s GROUP BY k2) x WHERE n > 1", ""),
     "groups of groups": (
         "SELECT n, count(*) AS groups, max(total) AS most FROM "
         "(SELECT k2, count(*) AS n, sum(v) AS total FROM s GROUP BY k2) x GROUP BY n",
@@ -211,6 +212,12 @@ WINDOWS = {
         "(SELECT *, sum(new) OVER (PARTITION BY k ORDER BY __time, id) AS n FROM (SELECT *, CASE WHEN __time - "
         "lag(__time) OVER (PARTITION BY k ORDER BY __time, id) <= 3000 THEN 0 ELSE 1 END AS new FROM log_s "
         "WHERE id > 0) x) y GROUP BY k, n",
+    ),
+    "windows without their bounds": (
+        "view",
+        "SELECT k, n FROM (SELECT window_start, window_end, k, count(*) AS n FROM TUMBLE(s, SIZE 10 SECONDS) "
+        "GROUP BY window_start, window_end, k) x WHERE n > 1",
+        f"SELECT k, n FROM (SELECT {_TUMBLE}, k, count(*) AS n FROM log_s WHERE id > 0 GROUP BY 1, 2) x WHERE n > 1",
     ),
     "windows grouped again": (
         "view",
