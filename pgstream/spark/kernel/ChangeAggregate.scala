@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.encoders.AgnosticEncoders._
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.execution.streaming.state.pgstream.Sure
+import org.apache.spark.sql.functions.{col, unix_micros, when}
 import org.apache.spark.sql.streaming._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -48,7 +49,7 @@ object Group {
 
 /**
  * GROUP BY over rows that may be taken back. Tells a group's new values when they differ from what it told last; a group
- * without rows is removed, unless it is the only one (`single`).
+ * without rows is removed, unless it is the only one (`single`), which is there from the beginning (`Beginning`).
  *
  * With a window its end is the last column of the group: when the watermark has passed it, the group is forgotten; one
  * that is `windowed.final` is told then, and only then.
@@ -114,9 +115,11 @@ class ChangeAggregate(schema: StructType, calls: Seq[Call], single: Boolean, ttl
     var time = if (old == null) Long.MinValue else old.time
     while (rows.hasNext) {
       val c = rows.next()
-      count += (if (c.delete) -1 else 1)
-      time = math.max(time, c.time)
-      add(c)
+      if (c.side != Beginning.Side) {
+        count += (if (c.delete) -1 else 1)
+        time = math.max(time, c.time)
+        add(c)
+      }
     }
     bag.foreach(b => if (b != null) b.flush())
     // What was never added, as after a state that was forgotten, cannot be taken back.
@@ -198,8 +201,10 @@ object ChangeAggregate {
     val windowed = if (flag("window")) Some(Windowed(group.length, flag("final"), flag("drops"))) else None
     val p = new ChangeAggregate(schema, calls, group.isEmpty, if (windowed.isEmpty) ttl else 0, windowed)
     val time = if (windowed.isEmpty) Changes.time(ttl) else TimeMode.EventTime()
-    val out = Changes.run(Changes.pack(df, group, args), p, c.str("mode"), time)
+    val rows = Changes.pack(df, group, args)
+    val out = Changes.run(if (group.isEmpty) Beginning(rows) else rows, p, c.str("mode"), time)
     val values = StructType(calls.map(call => StructField(call.name, resultType(call, schema))))
-    Changes.unpack(out, values, placed = false, StructType(group.map(df.schema(_))))
+    val told = Changes.unpack(out, values, placed = false, StructType(group.map(df.schema(_))))
+    if (group.isEmpty) told.withColumn(Changes.Time, when(unix_micros(col(Changes.Time)) =!= Long.MinValue, col(Changes.Time))) else told
   }
 }

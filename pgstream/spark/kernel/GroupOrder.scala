@@ -82,7 +82,7 @@ private object KeyPlace { val Furthest = 127 }
 class Extensions extends (SparkSessionExtensions => Unit) {
   override def apply(e: SparkSessionExtensions): Unit = {
     for (rule <- Seq(GroupOrder, WindowSave, Together, KafkaRead)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
-    for (strategy <- Seq(BatchRowsStrategy, BehindStrategy)) e.injectPlannerStrategy(_ => strategy)
+    for (strategy <- Seq(BatchRowsStrategy, BeginningStrategy, BehindStrategy)) e.injectPlannerStrategy(_ => strategy)
     Functions.register(e)
   }
 }

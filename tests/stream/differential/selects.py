@@ -292,8 +292,7 @@ class Selects:
             ours, pg = f"{ours} HAVING {c.ours}", f"{pg} HAVING {c.pg}"
         key = () if sets else shown
         made = self.select(rows, items, (ours, pg), key=key, kind="changelog", hide=False)
-        whole = sets or not (by or more)
-        return replace(made, input=f"SELECT count(*) FROM {rows.pg}{where[1]}" if whole and not more else "")
+        return replace(made, input=f"SELECT count(*) FROM {rows.pg}{where[1]}" if sets and not more else "")
 
     def spelled(self, by: E, items: list[E]) -> str:
         """A grouped expression as it stands in GROUP BY: itself, or its number in the select list."""

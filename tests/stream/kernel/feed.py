@@ -77,7 +77,7 @@ class Feed:
             self._write(r)
 
     def _write(self, r: Relation) -> None:
-        (self.folder / r.name).mkdir(parents=True)
+        (self.folder / r.name).mkdir(parents=True, exist_ok=True)
         for i, batch in enumerate(r.batches):
             lines = [
                 json.dumps({**x.values, "__time": x.time / 1000, "__delete": x.delete, "__partition": x.partition,
