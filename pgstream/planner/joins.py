@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
-from pgstream.planner import comparisons, plan, using
+from pgstream.planner import comparisons, nulls, plan, using
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Bounds, Step, retracting, watermarked
@@ -52,6 +52,8 @@ def join(
     if not names:
         return step, scope
     declared = bool(left.key and right.key) and not (left.stateful or right.stateful)
+    if how == "full":
+        declared = declared and all(nulls.given(left.node, a.sql) or nulls.given(right.node, b.sql) for a, b in shared)
     return using.merged((step, scope), names, (left_scope, right_scope), how, declared)
 
 
@@ -172,7 +174,16 @@ def _changelogs(left: Step, right: Step, made: plan.ChangelogJoin, columns: tupl
     single = made.how != "full" and _names_one(right, made.keys)
     key = [_prefix(made.left_alias, k) for k in left.key]
     key += [] if single else [_prefix(made.right_alias, k) for k in right.key]
-    return Step(made, columns, "retract", "changelog", tuple(key), joined=True, stateful=True, placed=False)
+    ambiguous = left.ambiguous or right.ambiguous or (made.how == "full" and not _told_apart(left, right))
+    return Step(made, columns, "retract", "changelog", tuple(key), joined=True, stateful=True, placed=False,
+                ambiguous=ambiguous)  # fmt: skip
+
+
+def _told_apart(left: Step, right: Step) -> bool:
+    """Whether the keys of a FULL join tell a row of the left side alone from one of the right side alone, which they do
+    not where both are NULL.
+    """
+    return any(nulls.filled(side.node, k) for side in (left, right) for k in side.key)
 
 
 def _names_one(right: Step, keys: list[Pair]) -> bool:

@@ -73,16 +73,17 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, want
             at=at(tree.expressions[0]),
             hint=f"Add {', '.join('GROUPING_ID(…)' if m == MARK else m for m in missing)} to the select list.",
         )
-    if step.keyless and strict and want != "view":
+    if (step.keyless or step.ambiguous) and strict and want != "view":
         raise NotYet(
             what="a changelog without a key as a result",
             at=at(tree.expressions[0]),
-            hint="Group it, or select its key.",
+            detail="The key is NULL in rows of either side of the FULL JOIN alone." if step.ambiguous else None,
+            hint="Group it." if step.ambiguous else "Group it, or select its key.",
         )
     if missing and want == "view" and top and step.mode == "append":
         step = replace(step, key=())  # windows that are final: a row each, whatever is told of them
-    elif missing and (not top or want == "view"):
-        step = replace(retracting(step), keyless=True)
+    elif (missing and (not top or want == "view")) or (step.ambiguous and top and want == "view"):
+        step, key = replace(retracting(step), keyless=True, ambiguous=False), ()
     exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
     carried = _carried(step, dict(zip(fields, (o.typed.sql for o in outputs), strict=True)))
     return replace(carried, node=plan.Project(step.node, exprs), columns=columns, key=() if missing else key)

@@ -42,7 +42,8 @@ def ranked_rows(step: Step, made: plan.Rank) -> Step:
     own = (*(fields[t] for t in texts), number) if number is not None and all(t in fields for t in texts) else ()
     return replace(
         step, node=msgspec.structs.replace(made, input=inner, until=until, every_ms=every), kind="changelog",
-        mode="retract" if until is None else "append", key=own or step.key, other_key=step.key if own else (),
+        mode="retract" if until is None else "append", key=own or step.key,
+        other_key=step.key if own and not step.ambiguous else (), ambiguous=step.ambiguous and not own,
         keyless=not own and (step.keyless or not step.key), stateful=True, placed=False,
         ranked=tuple((n, n) for n in ranks),
     )  # fmt: skip

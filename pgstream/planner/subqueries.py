@@ -82,7 +82,7 @@ class Lookups:
         """Rows that may ask: what is replaced by its key is not asked for again, as what is taken back would be."""
         if step.mode != "retract":
             return step
-        if not step.key:
+        if not step.key or step.ambiguous:
             raise NotSupported(
                 what="a subquery beside the rows of a changelog without a key", at=position,
                 detail="When a row is taken back later, it would get another answer.",

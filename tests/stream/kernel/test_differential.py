@@ -84,6 +84,11 @@ STATEMENTS = {
         "SELECT c.k, e.g, c.v, e.w FROM c FULL JOIN e ON c.v = e.w",
         "",
     ),
+    "groups by NULL on both sides": (
+        "SELECT a.k2, a.n, b.g, b.m FROM (SELECT k2, count(*) AS n FROM s GROUP BY k2) a FULL JOIN "
+        "(SELECT g, count(*) AS m FROM c GROUP BY g) b ON a.k2 = b.g",
+        "",
+    ),
     "changelogs, into a topic": ("SELECT c.k, c.v, e.g AS at, e.w FROM c LEFT JOIN e ON c.v = e.w", ""),
     "changelogs, then groups": (
         "SELECT e.w, count(*) AS n, sum(c.v) AS total FROM c JOIN e ON c.g = e.g GROUP BY e.w",

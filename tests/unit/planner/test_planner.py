@@ -60,7 +60,7 @@ def _relation(
         id=name,
         full=FullName("main", "public", name),
         kind=kind,
-        columns=tuple(ColumnRecord(n, types.parse(t)) for n, t in columns.items()),
+        columns=tuple(ColumnRecord(n, types.parse(t), n not in key) for n, t in columns.items()),
         owner="o",
         primary_key=key,
         store=None if kind == "materialized_view" else "kafka",
