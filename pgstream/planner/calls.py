@@ -210,11 +210,9 @@ def _sign(call: Call) -> Typed:
 
 
 def _truncate(call: Call) -> Typed:
-    type_ = call.args[0].type
-    text = call.text()
-    if type_ is not None and (infer.is_integral(type_) or type_.name in ("FLOAT", "DOUBLE")):
-        return Typed(f"cast({text} as {type_.spark})", type_)
-    return Typed(f"cast({text} as double)", Type("DOUBLE"))
+    value = call.args[0]
+    whole = len(call.args) == 1 or call.args[1].sql.isdigit()
+    return value if whole and infer.is_integral(value.type) else Typed(call.text(), value.type)
 
 
 def _extract(call: Call) -> Typed:

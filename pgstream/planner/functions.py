@@ -85,7 +85,6 @@ _IS_JSON = (
 _QUOTED_SPLIT = "split({0}, concat('\\\\Q', {1}, '\\\\E'))"
 _WORDS = r"[\\p{{L}}\\p{{M}}\\p{{N}}]+|[^\\p{{L}}\\p{{M}}\\p{{N}}]+"  # and what stands between words
 _AS_IT_IS = r"replace(replace({2}, '\\', '\\\\'), '$', '\\$')"  # a replacement in which $ and \ are characters
-_SCALE = "power(10, {1})"
 
 _AGGREGATES = [
     *_row("COUNT", "count({0})", type="BIGINT", aggregate=True),
@@ -120,8 +119,8 @@ _MATH = [
     *_row("LOG", "ln({0})", "log({0}, {1})", type="DOUBLE", numbers=True),
     *_row("MOD", "({0} % {1})", type="1", first=2, numbers=True, call="mod"),
     *_row("ROUND", "round({0})", "round({0}, {1})", type="0", numbers=True),
-    *_row("TRUNCATE", "(sign({0}) * floor(abs({0})))", f"(sign({{0}}) * floor(abs({{0}}) * {_SCALE}) / {_SCALE})",
-          type="0", call="truncate", numbers=True),
+    *_row("TRUNCATE", "pgstream_truncate({0}, 0)", "pgstream_truncate({0}, {1})", type="0", call="truncate",
+          numbers=True),
     *_row("CEIL CEILING", "ceil({0})", "{time}", call="ceil", units=(1,)),
     *_row("FLOOR", "floor({0})", "{time}", call="floor", units=(1,)),
     *_row("PI E", "{name}()", type="DOUBLE", first=0),

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.pgstream
 
+import java.math.RoundingMode
 import java.util.TreeMap
 import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.{FunctionIdentifier, InternalRow}
@@ -13,6 +14,7 @@ import org.apache.spark.sql.types._
 object Functions {
   def register(e: SparkSessionExtensions): Unit = {
     add(e, "pgstream_multiset", classOf[Multiset])(a => Multiset(a.head))
+    add(e, "pgstream_truncate", classOf[Truncate])(a => Truncate(a.head, a(1)))
     add(e, "pgstream_watermark", classOf[CurrentWatermark])(_ => CurrentWatermark())
   }
 
@@ -43,6 +45,42 @@ case class Multiset(child: Expression) extends UnaryExpression with CodegenFallb
     new ArrayBasedMapData(new GenericArrayData(keys), new GenericArrayData(counts.values.toArray.asInstanceOf[Array[Any]]))
   }
   override protected def withNewChildInternal(c: Expression): Multiset = copy(child = c)
+}
+
+/**
+ * A number cut toward zero, `right` digits behind the point; where those are fewer than none, so many before it are 0.
+ * Whole numbers and DECIMAL are exact.
+ */
+case class Truncate(left: Expression, right: Expression) extends BinaryExpression with ImplicitCastInputTypes with CodegenFallback {
+  override def inputTypes: Seq[AbstractDataType] = Seq(NumericType, IntegerType)
+  override def prettyName: String = "pgstream_truncate"
+  override def dataType: DataType = left.dataType
+  override def nullIntolerant: Boolean = true
+
+  override protected def nullSafeEval(value: Any, digits: Any): Any = {
+    val n = digits.asInstanceOf[Int]
+    value match {
+      case v: Decimal if n >= v.scale => v
+      case v: Decimal =>
+        val cut = v.toJavaBigDecimal.setScale(math.max(n, -DecimalType.MAX_PRECISION), RoundingMode.DOWN)
+        Decimal(cut.setScale(v.scale), v.precision, v.scale)
+      case v: Long => whole(v, n)
+      case v: Int => whole(v, n).toInt
+      case v: Short => whole(v, n).toShort
+      case v: Byte => whole(v, n).toByte
+      case v: Double => fraction(v, n)
+      case v: Float => fraction(v, n).toFloat
+    }
+  }
+
+  private def whole(v: Long, n: Int): Long = if (n >= 0) v else if (n < -18) 0 else v - v % BigInt(10).pow(-n).toLong
+
+  private def fraction(v: Double, n: Int): Double = {
+    val by = math.pow(10, n)
+    math.signum(v) * math.floor(math.abs(v) * by) / by
+  }
+
+  override protected def withNewChildrenInternal(l: Expression, r: Expression): Truncate = copy(l, r)
 }
 
 /** What the event time had passed when the row's batch began; NULL before the first. */
