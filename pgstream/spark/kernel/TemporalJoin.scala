@@ -31,7 +31,8 @@ object Waiting {
  * Stream (side 0) with changelog (side 1): each row of the stream meets the version that was valid at its event time.
  *
  * A row waits until the watermark, which is that of the slowest source, has reached its time. Of the versions up to the
- * watermark only the newest is kept, and with a time to live (`ttl`, microseconds) no longer than that in event time.
+ * watermark only the newest is kept, a delete too: late changes are taken, and one that is older must not bring the row
+ * back. With a time to live (`ttl`, microseconds) it is kept no longer than that in event time.
  */
 class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
   @transient private var versions: ListState[Version] = _
@@ -97,7 +98,7 @@ class TemporalJoin(left: Boolean, ttl: Long) extends Changes.Processor {
 
   private def prune(known: Array[Version], watermark: Long, changed: Boolean): Array[Version] = {
     val past = known.lastIndexWhere(_.time <= watermark)
-    val from = if (past < 0) 0 else if (known(past).delete || over(known(past), watermark)) past + 1 else past
+    val from = if (past < 0) 0 else if (over(known(past), watermark)) past + 1 else past
     val valid = known.drop(from)
     if (from > 0 || changed) { if (valid.isEmpty) versions.clear() else versions.put(valid) }
     valid
