@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions._
+import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers
 import org.apache.spark.sql.catalyst.util.GenericArrayData
 import org.apache.spark.sql.streaming.MapState
 import org.apache.spark.sql.types._
@@ -47,10 +48,16 @@ abstract class Bag(val state: () => MapState[Array[Byte], Long]) {
   protected def values: Iterator[Array[Byte]] = state().iterator().filter(_._2 > 0).map(_._1)
 }
 
+object Bag {
+  /** Columns as the bytes by which values are told apart: 0.0 and -0.0 are equal, as are all NaN. */
+  def packing(columns: Seq[(Int, DataType)]): UnsafeProjection =
+    UnsafeProjection.create(columns.map { case (i, t) => NormalizeFloatingNumbers.normalize(BoundReference(i, t, nullable = true)) })
+}
+
 /** An aggregate of each value once; a row with a NULL argument counts for nothing. */
 final class DistinctBag(inner: Accumulator, types: Seq[DataType], s: () => MapState[Array[Byte], Long], at: Seq[Int])
     extends Bag(s) {
-  private val pack = UnsafeProjection.create(at.zip(types).map { case (i, t) => BoundReference(i, t, nullable = true) })
+  private val pack = Bag.packing(at.zip(types))
 
   override protected def value(row: InternalRow, change: Change): Array[Byte] =
     if (at.exists(row.isNullAt)) null else Changes.bytes(pack(row))
@@ -129,7 +136,7 @@ object OrderedBag {
 
   /** Each value once, where it came first. */
   def distinct(values: Array[Any], t: DataType): Array[Any] = {
-    val pack = UnsafeProjection.create(Array[DataType](t))
+    val pack = Bag.packing(Seq(0 -> t))
     val seen = new java.util.HashSet[ByteBuffer]
     values.filter(v => seen.add(ByteBuffer.wrap(Changes.bytes(pack(InternalRow(v))))))
   }

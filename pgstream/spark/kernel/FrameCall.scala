@@ -115,7 +115,7 @@ object FrameCall {
   }
 
   private def distinct(c: Call, schema: StructType, inner: Accumulator, rows: Iterator[UnsafeRow]): Any = {
-    val pack = UnsafeProjection.create(c.at.map(i => BoundReference(i, schema(i).dataType, nullable = true)))
+    val pack = Bag.packing(c.at.map(i => i -> schema(i).dataType))
     inner.reset()
     rows.filterNot(r => c.at.exists(r.isNullAt)).map(r => Changes.wrap(Changes.bytes(pack(r)))).toSet
       .foreach((b: java.nio.ByteBuffer) => inner.add(Changes.row(b.array, c.at.length), 0, 1))
