@@ -54,11 +54,12 @@ object Passed {
  * some window it falls into has been told without is counted in `late`, once, however many windows there are.
  *
  * `span`: how long windows are, microseconds; `every`: how far apart they begin, 0 where they are a row's own (a session's
- * first, or a point in time). `held`: see `Passed.micros`.
+ * first, or a point in time). `held`: see `Passed.micros`. Spark's watermark begins with 1970: what it takes no rows for any
+ * more, a window that has ended by then, is over from the beginning.
  */
 case class OnTime(time: Expression, until: Expression, span: Long, every: Long, cumulates: Boolean, held: Option[Long], late: LongAccumulator)
     extends BinaryExpression {
-  @transient private lazy val passed = Passed.micros(held)
+  @transient private lazy val passed = if (span > 0 || !whole) math.max(Passed.micros(held), 0L) else Passed.micros(held)
   override def left: Expression = time
   override def right: Expression = until
   // It counts: it must neither move nor be asked twice.
