@@ -60,7 +60,8 @@ object Bounds {
 /**
  * A strict JSON reader per type, from the parser's current token to Spark's internal value.
  *
- * Numbers must be numbers and fit; text columns also take numbers, booleans and nested JSON as their text.
+ * Numbers must be numbers and fit; text columns also take numbers, booleans and nested JSON as their text, and nested
+ * columns a text of JSON.
  */
 sealed abstract class Reader {
   def read(p: JsonParser): Any
@@ -214,6 +215,27 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
   }
 }
 
+/** A nested value that stands as text: JSON, or base64 of that, which JSON has for bytes. */
+private object Nested {
+  def read(p: JsonParser, reader: Reader, wanted: String): Any = {
+    val bytes = plain(p.getText)
+    if (!opens(bytes)) throw Reader.mismatch(p, wanted)
+    try JsonBytes.readOne(bytes, reader)
+    catch {
+      case _: java.io.IOException => throw Reader.mismatch(p, wanted)
+      case e: Malformed => throw new Malformed(s"""${e.getMessage}, in the text of field "${Reader.path(p)}"""")
+    }
+  }
+
+  private def plain(text: String): Array[Byte] = {
+    val bytes = text.getBytes(java.nio.charset.StandardCharsets.UTF_8)
+    if (opens(bytes)) bytes
+    else try java.util.Base64.getDecoder.decode(bytes) catch { case _: IllegalArgumentException => bytes }
+  }
+
+  private def opens(bytes: Array[Byte]): Boolean = bytes.nonEmpty && (bytes(0) == '{' || bytes(0) == '[')
+}
+
 final class Fields(s: StructType, separator: Char) extends Reader {
   private val readers = s.map(f => Reader.of(f.dataType, separator)).toArray
   private val places = {
@@ -224,6 +246,7 @@ final class Fields(s: StructType, separator: Char) extends Reader {
 
   override def read(p: JsonParser): Any =
     if (p.currentToken == VALUE_NULL) null
+    else if (p.currentToken == VALUE_STRING) Nested.read(p, this, "an object")
     else {
       val values = Bounds.row(readers.length)
       into(p, values)
@@ -244,6 +267,7 @@ final class Fields(s: StructType, separator: Char) extends Reader {
 final private class Elements(element: Reader) extends Reader {
   override def read(p: JsonParser): Any =
     if (p.currentToken == VALUE_NULL) null
+    else if (p.currentToken == VALUE_STRING) Nested.read(p, this, "ARRAY")
     else if (p.currentToken != START_ARRAY) throw Reader.mismatch(p, "ARRAY")
     else {
       val values = scala.collection.mutable.ArrayBuffer.empty[Any]
@@ -255,6 +279,7 @@ final private class Elements(element: Reader) extends Reader {
 final private class Entries(key: DataType, value: Reader) extends Reader {
   override def read(p: JsonParser): Any =
     if (p.currentToken == VALUE_NULL) null
+    else if (p.currentToken == VALUE_STRING) Nested.read(p, this, "MAP")
     else if (p.currentToken != START_OBJECT) throw Reader.mismatch(p, "MAP")
     else {
       val entries = new java.util.LinkedHashMap[Any, Any]

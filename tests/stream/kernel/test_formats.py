@@ -201,10 +201,10 @@ WRONG = {
     "timestamp_ntz": ['"2026-01-01"', '"2026-01-01T00:00:00"', '"2026-01-01 00:00:00Z"', "0", '"2026-01-01 24:00:00"'],
     "timestamp": ['"2026-01-01T00:00:00Z"', "1767225600000", '"soon"', '"2026-01-01 00:00:00.1234567890Z"'],
     "binary": ["1", '"é"', '"A"', "[0]"],
-    "array<int>": ['"[]"', "{}", '["1"]', "[1.5]", "1"],
-    "map<string,int>": ["[]", '{"a": "1"}', '"{}"'],
+    "array<int>": ['"[1"', '"{}"', '"e30"', '"[true]"', "{}", '["1"]', "[1.5]", "1"],
+    "map<string,int>": ["[]", '{"a": "1"}', '"[]"', '"text"', '"null"'],
     "map<int,int>": ['{"a": 1}'],
-    "struct<x:int>": ["[]", "1", '"{}"', '{"x": "1"}'],
+    "struct<x:int>": ["[]", "1", '""', '"1"', '"{"', '"e3"', '"eA=="', '"{\\"x\\": true}"', '{"x": "1"}'],
     "array<struct<x:array<boolean>>>": ['[{"x": [1]}]', '[{"x": true}]', "[[]]"],
 }
 
@@ -216,6 +216,17 @@ def test_json_of_another_type_is_refused(format_: Format, type_: str, value: str
         read(f'{{"b": "x", "a": {value}}}'.encode())
     said = e.value.java_exception.getMessage()
     assert 'field "a' in said and "must be" in said and "found" in said
+
+
+@pytest.mark.parametrize("type_, value", [("array<struct<x:int>>", [{"x": 1}, None]), ("map<string,bigint>", {"a": 1}),
+                                          ("struct<x:string,y:array<int>>", {"x": "é", "y": [1]})])  # fmt: skip
+def test_nested_values_are_read_out_of_text_too(format_: Format, type_: str, value: Any) -> None:
+    """Of JSON, and of its base64: bytes in JSON."""
+    read: Any = format_.open(f"a {type_}, b string", format="json", timestamp_format="sql")
+    text = json.dumps(value)
+    for given_ in (text, base64.b64encode(text.encode()).decode()):
+        row = read(json.dumps({"a": given_, "b": text}).encode())
+        assert json.loads(read.write(row)) == {"a": value, "b": text}
 
 
 PRIMITIVES: dict[str, tuple[bytes, list[bytes]]] = {
