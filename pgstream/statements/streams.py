@@ -41,7 +41,8 @@ class CreateStream(Statement):
     TIMESTAMP or TIMESTAMP_LTZ); without it the record's own timestamp counts. Without columns, those of the newest
     schema in the store's schema registry are taken ('value.format' = 'avro' or 'protobuf'), or those of the Protobuf
     message that 'value.descriptor.name' names or that is attached to the topic. A record in which a NOT NULL column is
-    NULL or missing is a bad record; of 'avro' and 'protobuf' their schemas decide that.
+    NULL or missing is a bad record; of 'avro' and 'protobuf' their schemas decide that. A record without a value is
+    left out.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "STREAM")

@@ -50,6 +50,8 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData, metadata: InternalRow): InternalRow = {
     if (limits.nonEmpty && limits.get(partition).orElse(limits.get(-1)).exists(offset >= _)) return null
     try {
+    // A stream has no row that could be removed.
+    if (value == null && !changelog) return null
       Bounds.begin()
       val values = Bounds.row(schema.length)
       if (value == null && key != null && key.length == 0) emptied(values, micros, partition, offset, metadata)
@@ -98,7 +100,6 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
   }
 
   private def tombstone(key: Array[Byte], values: Array[Any], micros: Long): Unit = {
-    if (!changelog) throw new Malformed("the record has no value")
     keys.fill(key, values)
     values(width + 1) = true
     values(width) = micros
@@ -106,7 +107,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
 
   private def refuse(r: RawRecord, why: String): InternalRow = {
     // A delete whose key cannot be read is skipped whatever the mode: nothing could be removed by it.
-    if (mode == "terminate" && (r.value != null || !changelog)) throw new BadRecordException(topic, r.partition, r.offset, r.place, why)
+    if (mode == "terminate" && r.value != null) throw new BadRecordException(topic, r.partition, r.offset, r.place, why)
     bad.add(1)
     log.foreach(_.send(topic, r, why))
     null

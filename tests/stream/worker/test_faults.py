@@ -146,7 +146,8 @@ def test_bad_record_is_skipped_and_counted(
 def test_bad_records_are_logged_once_and_as_they_were(
     worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str
 ) -> None:
-    """Also when a batch is repeated, by a second reader of the topic, and by one that takes other records."""
+    """Also when a batch is repeated, by a second reader of the topic, and by one that takes other records. A record
+    without a value is none of them."""
     kafka.topic(topic + "_bad")
     value, header = b'{"id": "x"}', [("trace", b"\x00\xff"), ("none", None)]
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
@@ -167,13 +168,12 @@ def test_bad_records_are_logged_once_and_as_they_were(
     kafka.produce(topic, [(None, '{"id": 3, "n": 3}'), (None, "five")], partition=0)
     worker.start(plan, env, query, attempt=2)
     within(60, lambda: env.rows(view)[-3:] == [(3,), (3,), (3,)])
-    logged = committed(kafka, topic + "_bad", 7)
+    logged = committed(kafka, topic + "_bad", 5)
     said = [(m.value(), dict(m.headers()[-6:])["pgstream.offset"], m.headers()[-6][1].decode()) for m in logged]
     assert sorted(said, key=str) == sorted([
         (value, b"0", 'field "id" must be BIGINT, found a string x'),
         (value, b"0", 'field "id" must be BIGINT, found a string x'),
         (b'{"id": 1, "n": "text"}', b"1", 'field "n" must be BIGINT, found a string text'),
-        (None, b"2", "the record has no value"), (None, b"2", "the record has no value"),
         (b"five", b"5", FIVE), (b"five", b"5", FIVE),
     ], key=str)  # fmt: skip
     (first, *_) = [m for m in logged if m.value() == value]
