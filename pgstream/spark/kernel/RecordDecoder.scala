@@ -34,6 +34,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
     val told = if (changelog) timed.add("__delete", BooleanType, nullable = false) else timed
     if (rowKey) told.add("__rowkey", DataType.fromDDL(c.str("key_type"))) else told
   }
+  @transient private lazy val empties = c.opt("empties").contains("true")
   @transient private lazy val rowKey = c.opt("row_key").contains("true")
   @transient private lazy val width = columns.length
   @transient private lazy val topic = c.str("topic")
@@ -54,7 +55,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
     if (value == null && !changelog) return null
       Bounds.begin()
       val values = Bounds.row(schema.length)
-      if (value == null && key != null && key.length == 0) emptied(values, micros, partition, offset, metadata)
+      if (value == null && empties && key != null && key.length == 0) emptied(values, micros, partition, offset, metadata)
       else if (value == null) tombstone(key, values, micros)
       else {
         reader.read(value, values)
@@ -93,7 +94,7 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
 
   /** A table was truncated: a delete without a key, which `Emptied` makes one of each key that is there. */
   private def emptied(values: Array[Any], micros: Long, partition: Int, offset: Long, metadata: InternalRow): Unit = {
-    if (!c.opt("empties").contains("true"))
+    if (!c.opt("follows").contains("true"))
       throw new BadRecordException(topic, partition, offset, place(metadata), "the table was truncated, which this query cannot follow")
     values(width + 1) = true
     values(width) = micros

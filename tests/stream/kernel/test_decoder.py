@@ -1,4 +1,4 @@
-"""What a record without a value is to a stream: nothing."""
+"""What a record without a value is: nothing to a stream, a delete to a changelog where its key can be read."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ class Decoder:
         return self.decoder.decode(key, value, 0, 7, 1_000_000, None, None)
 
 
+def removed(row: Any, keys: int = 1) -> list[str | None] | None:
+    """The key of a delete, whose columns are the first, as text."""
+    if row is None:
+        return None
+    assert row.getBoolean(row.numFields() - 1), "it is no delete"
+    return [None if row.isNullAt(i) else str(row.get(i, None)) for i in range(keys)]
+
+
 @pytest.mark.parametrize("mode", ["terminate", "ignore"])
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("key", [None, b"", b'{"k": "a"}'])
@@ -49,3 +57,14 @@ def test_an_empty_value_is_a_bad_record(spark: SparkSession) -> None:
         Decoder(spark, kind="stream", value_format="json")(None, b"")
     decode = Decoder(spark, kind="stream", value_format="json", on_bad_record="ignore")
     assert (decode(None, b""), decode.bad.value()) == (None, 1)
+
+
+ONE = ["k"]
+
+
+def test_an_empty_key_is_one_of_a_topic(spark: SparkSession) -> None:
+    """Only a table can be emptied."""
+    how = {"kind": "changelog", "value_format": "json", "primary_key": ONE, "key_format": "primitive"}
+    assert removed(Decoder(spark, **how, key_type="VARCHAR")(b"", None)) == [""]
+    with pytest.raises(Py4JJavaError, match="the table was truncated"):
+        Decoder(spark, **how, key_type="VARCHAR", empties=True, watermark=True)(b"", None)
