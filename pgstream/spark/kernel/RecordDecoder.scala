@@ -50,9 +50,9 @@ class RecordDecoder(config: String, bad: LongAccumulator) extends Serializable {
 
   def decode(key: Array[Byte], value: Array[Byte], partition: Int, offset: Long, micros: Long, headers: ArrayData, metadata: InternalRow): InternalRow = {
     if (limits.nonEmpty && limits.get(partition).orElse(limits.get(-1)).exists(offset >= _)) return null
-    try {
     // A stream has no row that could be removed.
     if (value == null && !changelog) return null
+    try {
       Bounds.begin()
       val values = Bounds.row(schema.length)
       if (value == null && empties && key != null && key.length == 0) emptied(values, micros, partition, offset, metadata)
@@ -143,7 +143,10 @@ private object JsonBytes {
   }
 }
 
-/** A record's key as columns: those of key.type, or the primary key's. */
+/**
+ * A record's key as columns: those of key.type, or the primary key's. Where nothing is said of the key it may be what INSERT
+ * writes by itself, an object of the primary key.
+ */
 private class KeyReader(c: com.fasterxml.jackson.databind.JsonNode, columns: StructType) {
   private val primary = c.strings("primary_key")
   private val declared = c.opt("key_type").map(DataType.fromDDL(_))
@@ -154,6 +157,7 @@ private class KeyReader(c: com.fasterxml.jackson.databind.JsonNode, columns: Str
     case Some(one) if primary.length == 1 => new StructType().add(primary.head, columns(primary.head).dataType)
     case _ => StructType(primary.map(columns(_)))
   }
+  private val said = c.get("key_said").asBoolean
   private lazy val reader = Formats.reader(c.get("key"), struct)
 
   /** The whole key as a value of key.type; null for no key. */
@@ -167,13 +171,19 @@ private class KeyReader(c: com.fasterxml.jackson.databind.JsonNode, columns: Str
   /** The primary key of a tombstone into its columns. */
   def fill(key: Array[Byte], values: Array[Any]): Unit = {
     if (key == null) throw new Malformed("the delete has no key")
-    if (c.get("key").isNull) throw new Malformed("the delete's key cannot be read without 'key.format'")
+    if (!said && !isPrimary(key)) throw new Malformed("the delete's key cannot be read without 'key.format'")
     val into = read(key)
     primary.foreach { name =>
       if (!struct.fieldNames.contains(name)) throw new Malformed(s"""the key has no "$name"""")
       values(columns.fieldIndex(name)) = into(struct.fieldIndex(name))
     }
   }
+
+  /** Whether it is a JSON object that has the whole primary key. */
+  private def isPrimary(key: Array[Byte]): Boolean =
+    key.headOption.contains('{'.toByte) && (
+      try primary.forall(Json.mapper.readTree(key).has)
+      catch { case _: java.io.IOException => false })
 
   private def read(key: Array[Byte]): Array[Any] = {
     val into = new Array[Any](struct.length)

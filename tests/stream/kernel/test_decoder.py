@@ -59,7 +59,34 @@ def test_an_empty_value_is_a_bad_record(spark: SparkSession) -> None:
     assert (decode(None, b""), decode.bad.value()) == (None, 1)
 
 
-ONE = ["k"]
+ONE, TWO = ["k"], ["k", "n"]
+
+
+@pytest.mark.parametrize(
+    "primary, key, gone",
+    [
+        (ONE, b'{"k":"a"}', ["a"]),
+        (ONE, b'{"x": [1, {}], "k": "a"}', ["a"]),
+        (ONE, b'{"k":null}', [None]),
+        (TWO, b'{"k":"a","n":5}', ["a", "5"]),
+        (TWO, b'{"k":"a"}', None),
+        (TWO, b'{"k":"a","n":"5"}', None),
+        (TWO, b'{"k":"a","n":5} x', None),
+        (TWO, b'{"k":"a","n":5', None),
+        (ONE, b'"a"', None),
+        (ONE, b' {"k":"a"}', None),
+        (ONE, b"a", None),
+        (ONE, b'["a"]', None),
+        (ONE, b"", None),
+        (ONE, b"\0\0\0\0\1\2", None),
+        (ONE, None, None),
+    ],
+)
+def test_a_changelog_without_a_key_format_reads_what_insert_writes(
+    primary: list[str], key: bytes | None, gone: list[str | None] | None, spark: SparkSession
+) -> None:
+    decode = Decoder(spark, kind="changelog", value_format="json", primary_key=primary)
+    assert removed(decode(key, None), len(primary)) == gone
 
 
 def test_an_empty_key_is_one_of_a_topic(spark: SparkSession) -> None:
