@@ -175,9 +175,9 @@ class CreateChangelog(CreateStream):
 
     Declare a changelog over a topic: the first record of a key is an insert, later ones replace it; a record whose
     value is null removes it when the record key carries the primary key: as 'key.format' and 'key.type' say, without
-    them as a JSON object of its columns, which is what INSERT INTO writes. Parameters as CREATE STREAM. Without columns
-    they come out of the schema registry, as CREATE STREAM's do; without PRIMARY KEY it is the fields of the key's
-    schema.
+    them as a JSON object of its columns, which is what INSERT INTO writes beside JSON. Parameters as CREATE STREAM.
+    Without columns they come out of the schema registry, as CREATE STREAM's do; without PRIMARY KEY it is the fields
+    of the key's schema.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CREATE", "CHANGELOG")
