@@ -185,6 +185,10 @@ FUNCTION_TITLES = {
 }  # fmt: skip
 
 
+_RESULTS = {
+    "0": "that of the first argument", "0*": "the common one of the arguments", "1*": "the common one of the values",
+    None: "",
+}  # fmt: skip
 _COUNTS = {"JSON_OBJECTAGG": "2", "JSON_ARRAYAGG": "1"}  # as written
 
 
@@ -230,7 +234,7 @@ def _function_page(title: str, names: list[str], shown: dict[str, list[tuple[str
         counts = _COUNTS.get(name) or ", ".join(
             f"{f.least} or more" if n == ANY else str(n) for n in sorted(f.templates)
         )
-        result = {"0": "that of the first argument", None: ""}.get(f.type, _cell(str(f.type)))
+        result = _RESULTS.get(f.type, _cell(str(f.type)))
         examples_ = shown.get(name, [])[:2] or [("", "")]
         for i, (call, value) in enumerate(examples_):
             first = f"`{name}` | {counts} | {result}" if i == 0 else " | | "

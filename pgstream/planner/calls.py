@@ -6,8 +6,9 @@ Must not know: grouping. Start reading at ``build``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from sqlglot import exp
 
@@ -96,9 +97,17 @@ def _type(call: Call) -> Type | None:
     declared = call.function.type
     if declared is None:
         return None
+    if declared.endswith("*"):
+        return _common([a.type for a in call.args[int(declared[:-1]) :] if a.sql != "null"])
     if declared.isdigit():
         return call.args[int(declared)].type if int(declared) < len(call.args) else None
     return types.parse(declared)
+
+
+def _common(found: Sequence[Type | None]) -> Type | None:
+    """The wider of numbers, or else the first."""
+    numbers = all(t is None or infer.is_number(t) for t in found)
+    return reduce(infer.common, found) if found and numbers else next(iter(found), None)
 
 
 def _aggregate(call: Call, where: str) -> Typed:
@@ -161,7 +170,8 @@ def _rounding(call: Call) -> Typed:
 def _mod(call: Call) -> Typed:
     left, right = call.args
     text = checked.divided(left.sql, right.sql, (left.type, right.type), call.node.expressions[1], "({0} % {1})")
-    return Typed(text, _type(call))
+    whole = infer.is_integral(left.type, right.type)
+    return Typed(text, right.type if whole else infer.arithmetic(left.type, right.type))
 
 
 def _nullif(call: Call) -> Typed:

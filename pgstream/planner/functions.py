@@ -2,8 +2,8 @@
 
 Owns: for every function its name, arity, Spark SQL template and result type (where a later step needs it), following
 Flink 1.20 where DeltaStream is silent (``semantics.md`` §15 and §28.4). A row's templates are by number of arguments;
-``{0}`` is the first argument, ``{*}`` all of them. A type is type text, ``0`` for the first argument's, or None when
-only Spark knows it.
+``{0}`` is the first argument, ``{*}`` all of them. A type is type text, ``0`` for the first argument's, ``0*`` for the
+common one of it and all behind it, or None when only Spark knows it.
 Must not know: scopes, sqlglot; a row that needs more than a template names a function of ``calls``.
 Start reading at ``FUNCTIONS``. The worker runs with ``spark.sql.ansi.enabled=false`` and session time zone UTC.
 """
@@ -218,13 +218,13 @@ _TIMES = [
 
 _CONDITIONS = [
     *_row("NULLIF", "nullif({0}, {1})", type="0", first=2, call="nullif"),
-    *_all("COALESCE", "coalesce({*})", 1, "0"),
-    *_row("IFNULL", "coalesce({0}, {1})", type="0", first=2),
-    *_row("IF", "if({0}, {1}, {2})", type="1", first=3),
+    *_all("COALESCE", "coalesce({*})", 1, "0*"),
+    *_row("IFNULL", "coalesce({0}, {1})", type="0*", first=2),
+    *_row("IF", "if({0}, {1}, {2})", type="1*", first=3),
     *_row("IS_ALPHA", "coalesce({0} rlike '^\\\\p{{L}}+$', false)", type="BOOLEAN"),
     *_row("IS_DECIMAL", "(try_cast({0} as double) is not null)", type="BOOLEAN"),
     *_row("IS_DIGIT", "coalesce({0} rlike '^[0-9]+$', false)", type="BOOLEAN"),
-    *_all("GREATEST LEAST", "if({any_null}, null, {name}({*}))", 2, "0"),
+    *_all("GREATEST LEAST", "if({any_null}, null, {name}({*}))", 2, "0*"),
     *_row("CURRENT_DATABASE", "{0}", type="VARCHAR"),
     *_row("TYPEOF", "upper(typeof({0}))", "upper(typeof({0}))", type="VARCHAR"),
 ]
