@@ -48,6 +48,8 @@ def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where:
     type_ = _result(function, arguments[0].type)
     cast = type_.spark if function.integral and type_ is not None and infer.is_integral(type_) else None
     name = _NAMES.get(function.name, function.name.lower())
+    if function.name == "AVG" and infer.is_integral(arguments[0].type):
+        name = "avg_whole"
     return plan.Call("", name, texts, distinct, where or None, separator, cast, at(node)), type_
 
 

@@ -121,6 +121,8 @@ def _aggregate(call: Call, where: str) -> Typed:
     if text.startswith("collect_set"):
         return Typed(f"cast(size({text}) as bigint)", types.BIGINT)
     argument = call.args[0].type if call.args else None
+    if call.function.name == "AVG" and argument is not None and infer.is_integral(argument):
+        return Typed(_whole_mean(call.args[0].sql, argument, f" FILTER (WHERE {where})" if where else ""), argument)
     if call.function.integral and argument is not None and infer.is_integral(argument):
         return Typed(f"cast({text} as {argument.spark})", argument)
     if call.function.name == "SUM":
@@ -128,6 +130,12 @@ def _aggregate(call: Call, where: str) -> Typed:
     if call.function.integral and (argument is None or argument.name == "DECIMAL"):
         return Typed(text)
     return Typed(text, _type(call))
+
+
+def _whole_mean(value: str, type_: Type, where: str) -> str:
+    """The mean of whole numbers, cut toward zero. The sum of BIGINTs may be none, that of others is."""
+    wide = f"cast({value} as decimal(28,0))" if type_.name == "BIGINT" else value
+    return f"cast(sum({wide}){where} div count({value}){where} as {type_.spark})"
 
 
 def _ordered(call: Call, where: str) -> Typed:

@@ -42,6 +42,27 @@ final class LongSum(t: DataType) extends Accumulator {
   override def reset(): Unit = { n = 0; sum = 0 }
 }
 
+/** AVG of whole numbers, cut toward zero. The sum has more digits than one number: `high` counts 2 to the power of 32. */
+final class LongMean(t: DataType) extends Accumulator {
+  private var n, high, low = 0L
+  private val of = Accumulator.long(t)
+  override def add(row: InternalRow, at: Int, sign: Int): Unit =
+    if (!row.isNullAt(at)) {
+      val v = of(row, at)
+      n += sign
+      low += sign * (v & 0xffffffffL)
+      high += sign * (v >> 32) + (low >> 32)
+      low &= 0xffffffffL
+    }
+  override def result: Any =
+    if (n == 0) null
+    else if (high == high.toInt) ((high << 32) + low) / n
+    else (((BigInt(high) << 32) + low) / n).toLong
+  override def write(out: DataOutput): Unit = { out.writeLong(n); out.writeLong(high); out.writeLong(low) }
+  override def read(in: DataInput): Unit = { n = in.readLong(); high = in.readLong(); low = in.readLong() }
+  override def reset(): Unit = { n = 0; high = 0; low = 0 }
+}
+
 /** SUM and AVG of decimals, exact; more digits than the result's type holds give NULL. */
 final class DecimalSum(t: DecimalType, to: DecimalType, mean: Boolean) extends Accumulator {
   private var n = 0L
@@ -124,7 +145,8 @@ object Accumulator {
 
   /** What Spark's own aggregates give, so that a plan's types do not depend on which operator runs it. */
   def resultType(function: String, t: DataType): DataType = (function, t) match {
-    case ("count", _) => LongType
+    case ("count", _) | ("avg_whole", _: IntegralType) => LongType
+    case ("avg_whole", _) => resultType("avg", t)
     case ("sum", d: DecimalType) => bounded(d.precision + 10, d.scale)
     case ("sum", FloatType | DoubleType) => DoubleType
     case ("sum", _) => LongType
@@ -138,6 +160,7 @@ object Accumulator {
   /** Of a value of type `t`; MIN, MAX and the functions that keep every value are `Bag`'s. */
   def of(function: String, t: DataType): Accumulator = function match {
     case "count" => new Count
+    case "avg_whole" => if (t.isInstanceOf[IntegralType]) new LongMean(t) else of("avg", t)
     case "sum" | "avg" =>
       t match {
         case d: DecimalType => new DecimalSum(d, resultType(function, t).asInstanceOf[DecimalType], function == "avg")

@@ -1,5 +1,5 @@
-"""An aggregate without GROUP BY has its row from the beginning: of nothing, told once, also where the query goes on from a
-checkpoint.
+"""An aggregate without GROUP BY has its row from the beginning: of nothing, told once, also where the query goes on
+from a checkpoint. Means of whole numbers.
 """
 
 from __future__ import annotations
@@ -25,18 +25,24 @@ STATEMENTS = {
         [(0, None, None, None)],
         [(1, 11, 11, "a")],
     ),
-    "of groups": ("SELECT count(*) AS n FROM (SELECT k, sum(v) AS t FROM s GROUP BY k HAVING sum(v) > 10) x", [(0,)],
-                  [(1,)]),  # fmt: skip
+    "of groups": (
+        "SELECT count(*) AS n FROM (SELECT k, sum(v) AS t FROM s GROUP BY k HAVING sum(v) > 10) x",
+        [(0,)],
+        [(1,)],
+    ),
     "of distinct rows": ("SELECT count(*) AS n FROM (SELECT DISTINCT k FROM s WHERE v > 10) x", [(0,)], [(1,)]),
-    "of itself": ("SELECT count(*) AS m, sum(n) AS n FROM (SELECT count(*) AS n FROM s WHERE v > 10) x", [(1, 0)],
-                  [(1, 1)]),  # fmt: skip
+    "of itself": (
+        "SELECT count(*) AS m, sum(n) AS n FROM (SELECT count(*) AS n FROM s WHERE v > 10) x",
+        [(1, 0)],
+        [(1, 1)],
+    ),
     "two of them": (
         "SELECT count(*) AS n FROM s WHERE v > 10 UNION ALL SELECT count(*) AS n FROM s WHERE v > 100",
         [(0,), (0,)],
         [(0,), (1,)],
     ),
     "having": ("SELECT count(*) AS n, sum(DISTINCT v) AS t FROM s WHERE v > 10 HAVING count(*) > 0", [], [(1, 11)]),
-}  # fmt: skip
+}
 
 
 def relations(*batches: int | None) -> list[Relation]:
@@ -64,3 +70,30 @@ def test_it_is_told_once(name: str, spark: SparkSession, tmp_path: Path) -> None
     assert Feed(spark, tmp_path / "feed", relations(1)).run(sql, checkpoint=checkpoint)[1] == nothing
     assert Feed(spark, tmp_path / "feed", relations(1, 2)).run(sql, checkpoint=checkpoint)[1] == []
     assert Feed(spark, tmp_path / "feed", relations(1, 2, 11)).run(sql, checkpoint=checkpoint)[1] == something
+
+
+# Sums of them have more digits than a BIGINT, and each more than a DOUBLE.
+_BIG = (2**63 - 1, 2**63 - 2, 2**53 + 1, -(2**63), -7, None)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT avg(w) AS m FROM c",
+        "SELECT avg(DISTINCT w) AS m FROM c",
+        "SELECT avg(w) AS m FROM s WHERE k <> 'gone'",
+        "SELECT avg(w) FILTER (WHERE k <> '') AS m FROM s WHERE k <> 'gone'",
+    ],
+)
+@pytest.mark.parametrize("values", [_BIG[:3], _BIG[3:], _BIG, (2**53 + 1,)], ids=["high", "low", "all", "one"])
+def test_the_mean_of_whole_numbers_is_exact(
+    sql: str, values: tuple[int | None, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = {"k": "VARCHAR", "w": "BIGINT"}
+    rows = [Record({"k": str(i), "w": v}, _TIME, 0, i) for i, v in enumerate(values)]
+    kept = [v for v in values if v is not None]
+    both = [Record({"k": "gone", "w": 2**62 + 1}, _TIME, 0, 10), *rows]
+    gone = [Record({"k": "gone"}, _TIME, 0, 11, True)]
+    feed = Feed(spark, tmp_path, [Relation("s", columns, batches=[both]), Relation("c", columns, ("k",), [both, gone])])
+    mean = abs(sum(kept)) // len(kept) * (1 if sum(kept) > 0 else -1)
+    assert feed.run(sql)[0] == [(mean,)]
