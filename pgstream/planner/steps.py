@@ -68,10 +68,10 @@ class Step:
 
     ``key``: fields of a changelog's key; ``keyless``: it was not selected further in. ``joined``: whether a join is
     below; ``stateful``: whether any operator that keeps state is. ``placed``: rows still have the position
-    of their one source record. ``other_key``: fields that name a row as well as the key does. ``ambiguous``: the key may
-    name two rows, one of each side of a FULL join, where it is NULL. ``ranked``: ranks that no query above has bounded
-    yet, each its field here and its name in the plan. ``times``: fields that hold the event time. ``bounds``: its
-    window's.
+    of their one source record. ``other_key``: fields that name a row as well as the key does. ``ambiguous``: the key
+    may name two rows, one of each side of a FULL join, where it is NULL. ``ranked``: ranks that no query above has
+    bounded yet, each its field here and its name in the plan. ``times``: fields that hold the event time. ``bounds``:
+    its window's.
     """
 
     node: plan.Node

@@ -56,8 +56,8 @@ def merged(
 ) -> tuple[Step, Scope]:
     """The joined rows with one column for each of those in common: that of the side which is always there.
 
-    ``declared``: the keys of both sides are changelogs' own, which hold no NULL. Those of a GROUP BY may be NULL, and two
-    rows with a NULL in the merged key are not one.
+    ``declared``: the keys of both sides are changelogs' own, which hold no NULL. Those of a GROUP BY may be NULL, and
+    two rows with a NULL in the merged key are not one.
     """
     step, scope = joined
     made: list[Column] = []

@@ -16,8 +16,8 @@ FLAT = ("int", "dbl", "dec", "big", "str", "bool", "ts", "tz", "ints", "strs")
 class Case:
     """A query in both languages. ``want``: planned for a view, a stream or a changelog. ``input``: PostgreSQL's count
     of the rows of GROUPING SETS: of the set of nothing there is no group before the first of them. ``restarts``: the
-    query is stopped in the midst of a batch and goes on from its checkpoint. ``generated``: Spark compiles its expressions.
-    ``types``: of its columns. ``expires``: its state has a time to live, which is longer than it runs.
+    query is stopped in the midst of a batch and goes on from its checkpoint. ``generated``: Spark compiles its
+    expressions. ``types``: of its columns. ``expires``: its state has a time to live, which is longer than it runs.
     """
 
     shape: str
