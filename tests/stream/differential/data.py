@@ -69,7 +69,7 @@ class Relation:
     @property
     def record(self) -> RelationRecord:
         """The relation as the catalogue has it."""
-        columns = tuple(ColumnRecord(n, types.parse(t)) for n, t in self.columns.items())
+        columns = tuple(ColumnRecord(n, types.parse(t), n not in self.key) for n, t in self.columns.items())
         kind = "changelog" if self.key else "stream"
         return RelationRecord(
             self.name, FullName("main", "public", self.name), kind, columns, "o", primary_key=self.key, store="k",
