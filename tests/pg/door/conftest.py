@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from tests.pg.door import double
+from tests.pg.door.raw import Wire
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +22,9 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[double.Door]:
 def conn(door: double.Door) -> Iterator[psycopg.Connection]:
     with psycopg.connect(door.url, autocommit=True) as conn:
         yield conn
+
+
+@pytest.fixture
+def wire(door: double.Door) -> Iterator[Wire]:
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        yield wire

@@ -53,6 +53,11 @@ def execute(portal: str = "", limit: int = 0) -> bytes:
     return frame("E", _z(portal) + struct.pack(">i", limit))
 
 
+def run(text: str | bytes) -> bytes:
+    """A statement in the extended protocol, in the unnamed places."""
+    return parse(text) + bind() + execute()
+
+
 SYNC, FLUSH, TERMINATE = frame("S"), frame("H"), frame("X")
 
 
@@ -117,3 +122,9 @@ class Wire:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def told(wire: Wire, data: bytes, times: int = 1) -> list[bytes]:
+    """The rows of the answer, up to so many ReadyForQuery."""
+    wire.send(data)
+    return [payload for kind, payload in wire.until_ready(times) if kind == "D"]

@@ -10,7 +10,7 @@ import pytest
 
 from pgstream.catalog.privileges import Membership
 from pgstream.names import FullName
-from tests.pg.door.raw import FLUSH, SYNC, Wire, bind, execute, parse, query
+from tests.pg.door.raw import FLUSH, SYNC, Wire, bind, execute, parse, query, run, told
 from tests.pg.door.whole import Whole, relation
 from tests.pg.door.whole import start as start_whole
 
@@ -26,22 +26,6 @@ def _there(door) -> None:
     with psycopg.connect(door.direct, autocommit=True) as conn:
         conn.execute("CREATE SCHEMA staging")
         conn.execute(FUNCTION.encode())
-
-
-@pytest.fixture
-def wire(door) -> Iterator[Wire]:
-    with Wire(door.port, door.USER, door.PASSWORD) as wire:
-        yield wire
-
-
-def told(wire: Wire, data: bytes, times: int = 1) -> list[bytes]:
-    """The rows of the answer."""
-    wire.send(data)
-    return [payload for kind, payload in wire.until_ready(times) if kind == "D"]
-
-
-def run(text: str) -> bytes:
-    return parse(text) + bind() + execute()
 
 
 CHANGES = (

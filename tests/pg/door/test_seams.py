@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.pg.door.raw import SYNC, Wire, bind, execute, frame, parse, query
+from tests.pg.door.raw import SYNC, Wire, bind, execute, frame, parse, query, run, told
 
 WHERE = "WHERE AM I"
-
-
-@pytest.fixture
-def wire(door) -> Iterator[Wire]:
-    with Wire(door.port, door.USER, door.PASSWORD) as wire:
-        yield wire
-
-
-def told(wire: Wire, data: bytes, times: int = 1) -> list[bytes]:
-    """The rows of the answer."""
-    wire.send(data)
-    return [payload for kind, payload in wire.until_ready(times) if kind == "D"]
-
-
-def run(text: str) -> bytes:
-    return parse(text) + bind() + execute()
 
 
 @pytest.mark.parametrize("text", ["DEALLOCATE ALL", "/* app */ DEALLOCATE ALL", " " * 45 + "DEALLOCATE n",
