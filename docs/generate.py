@@ -199,7 +199,8 @@ in the order of their arrival. `JSON_ARRAYAGG(value [NULL | ABSENT ON NULL])` le
 counts, and what has no key is left out. `COLLECT` gives a MAP of each value and how often it is there.\n\n""",
     "rows": """`CURRENT_WATERMARK(time)` is what event time had passed when the row's batch began, in the type of the
 column that it is given; NULL until event time is known.
-`WHERE CURRENT_WATERMARK(t) IS NULL OR t > CURRENT_WATERMARK(t)` leaves out what came too late.\n\n""",
+`WHERE CURRENT_WATERMARK(t) IS NULL OR t > CURRENT_WATERMARK(t)` leaves out what came too late. It
+is of a stream's rows: those of a changelog, and groups, may be taken back, and it would be another then.\n\n""",
     "json": """`JSON_VALUE` takes `RETURNING type`, then `NULL | ERROR | DEFAULT value` `ON EMPTY` and `ON ERROR`;
 `JSON_QUERY` takes `WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER`, then `NULL | ERROR | EMPTY ARRAY | EMPTY
 OBJECT` for the two. A path that is not there is empty in mode `lax` and an error in mode `strict`, the default;

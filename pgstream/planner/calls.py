@@ -216,6 +216,8 @@ def _watermark(call: Call) -> Typed:
             what="CURRENT_WATERMARK takes the event time of a row", at=at(call.node.expressions[0]),
             hint="Name the 'timestamp' column of the source, or write rowtime().",
         )  # fmt: skip
+    if call.compiler.place == "ON":
+        raise NotSupported(what="CURRENT_WATERMARK in ON", at=at(call.node), hint="Put it into WHERE.")
     call.compiler.wants.add("watermark")
     text = "unix_millis({0})" if type_.name == "BIGINT" else f"cast({{0}} as {type_.spark})"
     return Typed(text.format(call.text()), type_)

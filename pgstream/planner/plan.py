@@ -25,7 +25,7 @@ import math
 
 import msgspec
 
-VERSION = 13
+VERSION = 14
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 

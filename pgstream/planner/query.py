@@ -139,7 +139,9 @@ class Planner:
         outputs = select_list(tree, scope, rows)
         over.check_times([o.typed.sql for o in outputs])
         step = asked.over(step, at(tree.expressions[0]))
-        step = replace(step, node=wanting(step.node, wants | rows.wants))
+        wants |= rows.wants
+        _check_watermark(tree, wants if step.mode != "append" else set())
+        step = replace(step, node=wanting(step.node, wants))
         return self._project(over.over(step), outputs, tree, top)
 
     def _over(self, compiler: Compiler, step: Step) -> Overs:
@@ -162,6 +164,7 @@ class Planner:
         having = compiler.other("HAVING")
         kept = self._having(tree.args.get("having"), having, grouping.fields, env)
         wants = wants | grouping.wants | compiler.inside.wants | having.inside.wants
+        _check_watermark(tree, wants if step.mode != "append" else compiler.wants | having.wants)
         made = kept(
             as_of_times(step, grouping, wants) if self.versions
             else aggregate(step, scope, grouping, wants, last and self.want == "view")
@@ -348,3 +351,13 @@ def _placed(tree: exp.Expr, database: str) -> exp.Expr:
                 raise UndefinedFunction(name="current_database() with arguments", at=at(call), hint="It takes none.")
             call.set("expressions", [exp.Literal.string(database)])
     return tree
+
+
+def _check_watermark(tree: exp.Expr, wants: set[str]) -> None:
+    """Refuse what event time has passed, if rows want it that may be taken back: it would be another then."""
+    if "watermark" in wants:
+        call = next(c for c in tree.find_all(exp.Anonymous) if c.name.upper() == "CURRENT_WATERMARK")
+        raise NotYet(
+            what="CURRENT_WATERMARK of groups, or of a changelog's rows", at=at(call),
+            hint="Compare with it in a query of the stream, before its rows are grouped or joined.",
+        )  # fmt: skip
