@@ -358,9 +358,9 @@ static int wait_for(int epoll, struct epoll_event *events, int patient) {
   return patient ? 0 : epoll_wait(epoll, events, EVENTS, 0);
 }
 
-/* Relay what there is, until there is no more or Python is wanted. `patient`: while one session alone is busy, the answer
- * to what was relayed, or its client's next message, is waited for a moment, since a turn of the event loop costs more than to
- * relay it. With several, more gather during that turn. */
+/* Relay what there is, until there is no more or Python is wanted. `patient`: look again for what came meanwhile, since a
+ * turn of the event loop costs more than to relay it. While one session alone is busy, the answer to what was relayed, or
+ * its client's next message, is even waited for a moment. */
 int64_t relay_run(struct hub *hub, int patient) {
   static const struct pair *before; /* the one session of the last run */
   const struct pair *only = NULL;
@@ -379,8 +379,8 @@ int64_t relay_run(struct hub *hub, int patient) {
       several |= pair != only;
       taken = take(hub, pair, (int)(at & 1));
     }
-    if ((taken & 255) > RELAYED || !patient || several || only != before || now() >= end) break;
-    found = wait_for(hub->epoll, events, 1);
+    if ((taken & 255) > RELAYED || !patient || now() >= end) break;
+    found = wait_for(hub->epoll, events, !several && only == before);
   } while (found > 0);
   before = several ? NULL : only;
   return (taken & 255) > RELAYED ? taken : NOTHING;
