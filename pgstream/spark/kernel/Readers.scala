@@ -60,8 +60,8 @@ object Bounds {
 /**
  * A strict JSON reader per type, from the parser's current token to Spark's internal value.
  *
- * Numbers must be numbers and fit; text columns also take numbers, booleans and nested JSON as their text, and nested
- * columns a text of JSON.
+ * Numbers must be numbers and fit, and JSON has one kind of them: 8.0 and 8e0 are the whole number 8. Text columns also
+ * take numbers, booleans and nested JSON as their text, and nested columns a text of JSON.
  */
 sealed abstract class Reader {
   def read(p: JsonParser): Any
@@ -125,7 +125,7 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
     else
       t match {
         case _: StringType => text(p, token)
-        case LongType => if (token == VALUE_NUMBER_INT && fits(p)) p.getLongValue else no(p)
+        case LongType => integer(p, token, Long.MinValue, Long.MaxValue)
         case IntegerType => integer(p, token, Int.MinValue, Int.MaxValue).toInt
         case ShortType => integer(p, token, Short.MinValue, Short.MaxValue).toShort
         case ByteType => integer(p, token, Byte.MinValue, Byte.MaxValue).toByte
@@ -147,11 +147,15 @@ final private class Scalar(t: DataType, separator: Char) extends Reader {
   }
 
   private def integer(p: JsonParser, token: JsonToken, low: Long, high: Long): Long = {
-    if (token != VALUE_NUMBER_INT || !fits(p)) no(p)
-    val v = p.getLongValue
+    val v = if (token == VALUE_NUMBER_INT && fits(p)) p.getLongValue else if (token == VALUE_NUMBER_FLOAT) whole(p) else no(p)
     if (v < low || v > high) no(p)
     v
   }
+
+  /** A number with a point or an exponent, where nothing is lost without them. */
+  private def whole(p: JsonParser): Long =
+    try { val v = p.getDecimalValue; if (Bounds.isSmall(v)) v.longValueExact else no(p) }
+    catch { case _: ArithmeticException | _: NumberFormatException => no(p) }
 
   private def floating(p: JsonParser, token: JsonToken): Double =
     if (token == VALUE_NUMBER_INT || token == VALUE_NUMBER_FLOAT) p.getDoubleValue

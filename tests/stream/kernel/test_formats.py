@@ -188,9 +188,9 @@ def test_json_is_written_as_it_was_read(format_: Format, table: tuple[str, str, 
 
 
 WRONG = {
-    "bigint": ['"1"', "1.5", "true", "9223372036854775808", "[1]", "{}", "1e2"],
-    "int": ['"1"', "2147483648", "1.0", "false"],
-    "smallint": ["32768", '""'],
+    "bigint": ['"1"', "1.5", "true", "9223372036854775808", "[1]", "{}", "1e-2", "9.3e18", "1e999999999"],
+    "int": ['"1"', "2147483648", "2147483648.0", "1.0000000000000000001", "false"],
+    "smallint": ["32768", "3.3e4", '""'],
     "tinyint": ["-129", '"x"'],
     "double": ['"1.5"', "true", '"inf"', "[]"],
     "float": ['"1"', "false", "{}"],
@@ -216,6 +216,13 @@ def test_json_of_another_type_is_refused(format_: Format, type_: str, value: str
         read(f'{{"b": "x", "a": {value}}}'.encode())
     said = e.value.java_exception.getMessage()
     assert 'field "a' in said and "must be" in said and "found" in said
+
+
+@pytest.mark.parametrize("type_", ["tinyint", "smallint", "int", "bigint"])
+def test_a_whole_number_may_be_written_with_a_point_or_an_exponent(format_: Format, type_: str) -> None:
+    read: Any = format_.open(f"a array<{type_}>, b {type_}", format="json", timestamp_format="sql")
+    row = read(b'{"a": [8.0, -0.0, 1e2, 1.20e1, 0e999, 100000e-4], "b": -128.000}')
+    assert json.loads(read.write(row)) == {"a": [8, 0, 100, 12, 0, 10], "b": -128}
 
 
 @pytest.mark.parametrize("type_, value", [("array<struct<x:int>>", [{"x": 1}, None]), ("map<string,bigint>", {"a": 1}),
