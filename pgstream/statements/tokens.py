@@ -92,7 +92,10 @@ class CreateApiToken(Create):
     def _check(self, ctx: Context, record: ObjectRecord) -> None:
         role, days = record.options["token.role_name"], int(record.options["token.expires_in_days"])
         if role not in ctx.catalog.snapshot.access.usable(ctx.session.user):
-            raise kinds.missing("role", role, self.given["token.role_name"].value_at)
+            at = self.given["token.role_name"].value_at
+            places.object(ctx, "role", Name(role, at))
+            hint = "A token takes a role that you have been granted."
+            raise InsufficientPrivilege(kind="role", name=role, at=at, hint=hint)
         if days > _LONGEST_DAYS:
             raise InvalidOption(
                 what=f"invalid value '{days}' for parameter \"token.expires_in_days\"",

@@ -122,6 +122,16 @@ def test_a_token_goes_with_its_role(house: House, ask: Ask, robots: str) -> None
     assert "password authentication failed" in refused(house, "admin~passing", token)
 
 
+def test_a_role_that_one_only_owns_is_refused_by_its_name(house: House, ask: Ask, robots: str) -> None:
+    house.user("lin", robots)
+    ask("GRANT ROLE useradmin TO USER lin", role="useradmin")
+    ask("CREATE ROLE solo", user="lin", role="useradmin")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for role solo") as e:
+        make(ask, "x", "solo", user="lin")
+    assert e.value.diag.message_hint == "A token takes a role that you have been granted."
+    assert e.value.diag.statement_position == "46"
+
+
 def test_tokens_of_others_do_not_exist(house: House, ask: Ask, robots: str) -> None:
     make(ask, "private")
     for text in ("DROP API_TOKEN private", "ALTER API_TOKEN private RENEW TOKEN"):
