@@ -16,7 +16,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 from pgstream.errors import NotSupported, NotYet
 
 T = TokenType
-_NAMES = (T.VAR, T.IDENTIFIER)
 _SIGNS = {T.STAR: (0, None), T.PLUS: (1, None), T.PLACEHOLDER: (0, 1)}
 SKIPS = ("past last row", "to next row", "to first", "to last")
 
@@ -160,7 +159,7 @@ def _skip(parser: Any) -> tuple[str, Variable | None]:
         return SKIPS[0], None
     parser._expect("TO")
     # FIRST, LAST and NEXT may be variables, too: SKIP TO first.
-    following = parser._next.token_type in _NAMES and parser._next.text.upper() != "PATTERN"
+    following = _is_name(parser, parser._next) and parser._next.text.upper() != "PATTERN"
     if following and parser._match_text_seq("NEXT"):
         parser._expect("ROW")
         return SKIPS[1], None
@@ -180,9 +179,13 @@ def _within(parser: Any) -> int | None:
     return within
 
 
+def _is_name(parser: Any, token: Token) -> bool:
+    return token.token_type is T.IDENTIFIER or token.token_type in parser.ID_VAR_TOKENS
+
+
 def _variable(parser: Any) -> Variable:
     token = parser._curr
-    if token is None or token.token_type not in _NAMES or token.text == "$":
+    if token is None or not _is_name(parser, token) or token.text == "$":
         parser.raise_error("a variable")
     parser._advance()
     quoted = token.token_type is T.IDENTIFIER
