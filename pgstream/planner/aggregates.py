@@ -28,7 +28,8 @@ def is_distinct(node: exp.Expr) -> bool:
 def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where: str) -> tuple[plan.Call, Type | None]:
     """The call, its name still empty, and the type of its result. ``inner`` compiles its arguments."""
     given, distinct = values(function, node), is_distinct(node)
-    arguments = [Typed("1", types.INTEGER) if isinstance(a, exp.Star) else inner.compile(a) for a in given]
+    rows = function.name == "COUNT" and not distinct
+    arguments = [Typed("1", types.INTEGER) if rows and isinstance(a, exp.Star) else inner.compile(a) for a in given]
     separator = ","
     if function.name == "LISTAGG" and len(arguments) == 2:
         if not given[1].is_string:
