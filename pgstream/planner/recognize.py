@@ -255,7 +255,9 @@ def _check_columns(columns: Sequence[Column], node: exp.MatchRecognize) -> None:
         if column.name.startswith("__"):
             raise ReservedName(kind="column", name=column.name, at=at(place))
         if column.name in seen:
-            raise DuplicateColumn(name=column.name, at=at(place), hint="Give the measure another name.")
+            partition = len(seen) < len(node.args["partition_by"])
+            hint = "Name the expressions in a subquery." if partition else "Give the measure another name."
+            raise DuplicateColumn(name=column.name, at=at(place), hint=hint)
         seen.add(column.name)
 
 
@@ -309,6 +311,12 @@ def _check_told(node: exp.Expr, place: str) -> None:
         raise InvalidStatement(what="FINAL in DEFINE", at=told.start, detail="The match is not known there yet.")
 
 
+def _check_known(name: str, node: exp.Expr) -> None:
+    """What the standard and Flink have of a match, and this has not."""
+    if name in ("CLASSIFIER", "MATCH_NUMBER", "MATCH_PROCTIME"):
+        raise NotYet(what=f"function {name}", at=at(node))
+
+
 class OfRow(Compiler):
     """Expressions over one row of a match; ``of`` collects the variables that name it, empty for none."""
 
@@ -354,7 +362,14 @@ class OfRow(Compiler):
                 hint="PREV and NEXT take FIRST and LAST; no other is nested.",
             )  # fmt: skip
         if is_aggregate(node):
-            raise GroupingError(what=f"aggregate functions are not allowed in {self.place}", at=at(node))
+            raise GroupingError(what=f"{name} inside another function of rows", at=at(node))
+        if name == "MATCH_ROWTIME":
+            raise InvalidStatement(
+                what="MATCH_ROWTIME inside another function of rows",
+                at=at(node),
+                hint="A row has rowtime().",
+            )
+        _check_known(name, node)
         if name in _RECORD:
             self.of.setdefault("", at(node))
         return super().on_anonymous(node)
@@ -404,8 +419,7 @@ class Match(Compiler):
             return self._navigated(name, node)
         if name == "MATCH_ROWTIME":
             return self._rowtime(node)
-        if name in ("CLASSIFIER", "MATCH_NUMBER", "MATCH_PROCTIME"):
-            raise NotYet(what=f"function {name}", at=at(node))
+        _check_known(name, node)
         if name in _RECORD:
             return self._value(node)
         if name in _UNSTEADY and self.place == "DEFINE":
