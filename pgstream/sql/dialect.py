@@ -33,7 +33,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import SQLGLOTC_INSTALLED
 
-from pgstream.errors import ConfigurationError, InvalidStatement, NotYet, SyntaxFault, TooDeep
+from pgstream.errors import ConfigurationError, IntervalOutOfRange, InvalidStatement, NotYet, SyntaxFault, TooDeep
 from pgstream.sql import composed, properties, recognize
 from pgstream.sql.faults import fault
 from pgstream.sql.sniff import unclosed
@@ -75,6 +75,7 @@ WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _ADVANCING = ("HOP", "CUMULATE")
 UNIT_MS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
            "WEEK": 604_800_000}  # fmt: skip
+_LONGEST_MS = 2**62 // 1000  # in microseconds, and added to a time, it is a whole number of eight bytes
 _UNITS = (*UNIT_MS, "MONTH", "QUARTER", "YEAR")
 _SIGNED = (TokenType.DASH, TokenType.PLUS)
 _RELATIONS = (*PLAIN_NAMES, TokenType.L_PAREN, TokenType.UNNEST, TokenType.LATERAL)
@@ -384,6 +385,8 @@ class DeltaStreamParser(Parser):
         size = UNIT_MS.get(unit) or UNIT_MS.get(unit.removesuffix("S"))
         if size is None or self._curr.token_type is not TokenType.VAR:
             raise Stop(self._index, f"Write the unit of time: {number.text} SECONDS, for example.")
+        if int(number.text) * size > _LONGEST_MS:
+            raise IntervalOutOfRange(text=f"{number.text} {self._curr.text}", at=number.start)
         self._advance()
         return int(number.text) * size
 
