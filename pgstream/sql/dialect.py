@@ -774,6 +774,9 @@ def tokenize(text: str) -> list[Token]:
 def parse(found: Sequence[Token], text: str) -> exp.Expr:
     """One query from tokens of ``text``. Errors: SyntaxFault or SyntaxEnd, positions in ``text``."""
     found = list(found)
+    for i, token in enumerate(found):
+        if token.token_type is TokenType.IDENTIFIER and not token.text:
+            raise fault(found, i, text)
     _mark_windows(found)
     _mark_names(found)
     parser = DeltaStreamParser(error_level=ErrorLevel.IMMEDIATE, dialect=_DIALECT)
