@@ -6,7 +6,7 @@ for. Must not know: FROM, how matches are found. Start reading at ``recognized``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -62,9 +62,10 @@ def recognized(step: Step, scope: Scope, node: exp.MatchRecognize) -> tuple[Step
             detail="Its rows may be taken back.", hint="Declare its topic as a stream.",
         )  # fmt: skip
     names = _check_pattern(clause)
-    reads = Reads(tuple(names))
+    times = {ROWTIME, *(Column(f, f).sql for f in step.times)}
+    reads = Reads(tuple(names), times)
     partition = _partition(node, scope)
-    order = _order(node, step, scope, reads)
+    order = _order(node, scope, reads)
     define = _define(node, clause, scope, reads)
     measures, kinds = _measures(node, scope, reads)
     columns = tuple(Column(n, n, t) for n, t in (*((e.name, t) for e, t in partition), *kinds))
@@ -74,8 +75,8 @@ def recognized(step: Step, scope: Scope, node: exp.MatchRecognize) -> tuple[Step
         [e for e, _ in partition], order, _plan(clause.pattern), define, reads.found, measures,
         clause.skip, clause.to.name if clause.to is not None else "", clause.within_ms,
     )  # fmt: skip
-    times = frozenset(m.name for m in measures if reads.is_time(m.sql, step.times))
-    out = Step(made, columns, joined=step.joined, stateful=True, placed=False, times=times)
+    kept = frozenset(m.name for m in measures if reads.is_time(m.sql))
+    out = Step(made, columns, joined=step.joined, stateful=True, placed=False, times=kept)
     alias = node.args.get("alias")
     name = fold(alias.this) if alias is not None and alias.this is not None else scope.items[0].alias
     item = Item(name, columns, at=at(node), matched=True)
@@ -204,7 +205,7 @@ def _partition(node: exp.MatchRecognize, scope: Scope) -> list[tuple[plan.Expr, 
     return found
 
 
-def _order(node: exp.MatchRecognize, step: Step, scope: Scope, reads: Reads) -> list[plan.Order]:
+def _order(node: exp.MatchRecognize, scope: Scope, reads: Reads) -> list[plan.Order]:
     compiler = Compiler(scope, "ORDER BY")
     found: list[plan.Order] = []
     for part in node.args["order"]:
@@ -212,8 +213,7 @@ def _order(node: exp.MatchRecognize, step: Step, scope: Scope, reads: Reads) -> 
         desc, nulls_first = bool(part.args.get("desc")), bool(part.args.get("nulls_first"))
         found.append(plan.Order(compiler.sql(part.this), desc, nulls_first, at(part)))
     reads.wants |= compiler.wants
-    times = {ROWTIME, *(Column(f, f).sql for f in step.times)}
-    if not found or found[0].sql not in times or found[0].descending:
+    if not found or found[0].sql not in reads.times or found[0].descending:
         raise InvalidStatement(
             what="MATCH_RECOGNIZE needs ORDER BY the event time, ascending, as the first column",
             at=found[0].at if found else at(node),
@@ -266,9 +266,12 @@ def _check_columns(columns: Sequence[Column], node: exp.MatchRecognize) -> None:
 
 @dataclass(slots=True)
 class Reads:
-    """What the conditions and measures of one clause read, each once. ``variables``: those of the pattern."""
+    """What the conditions and measures of one clause read, each once. ``variables``: those of the pattern; ``times``:
+    what is the event time of a row.
+    """
 
     variables: tuple[str, ...]
+    times: Collection[str]
     found: list[plan.Read] = field(default_factory=list)
     wants: set[str] = field(default_factory=set)
 
@@ -281,9 +284,9 @@ class Reads:
             self.found.append(known)
         return Typed(quote_spark(known.name), type_)
 
-    def is_time(self, sql: str, times: Iterable[str]) -> bool:
+    def is_time(self, sql: str) -> bool:
         """Whether that is the event time of the last row."""
-        last = [plan.Read("", value=v) for v in (_TIME, ROWTIME, *(quote_spark(f) for f in times))]
+        last = [plan.Read("", value=v) for v in (_TIME, *self.times)]
         return any(quote_spark(r.name) == sql and _bare(r) in last for r in self.found)
 
 
@@ -438,9 +441,20 @@ class Match(Compiler):
     def _rowtime(self, node: exp.Anonymous) -> Typed:
         if self.place != "MEASURES":
             raise InvalidStatement(what="MATCH_ROWTIME stands in MEASURES only", at=at(node))
-        if node.expressions:
-            raise UndefinedFunction(name="match_rowtime() with 1 argument", at=at(node), hint="It takes none.")
-        return self.reads.add(plan.Read("", value=_TIME), _TIME_TYPE, at(node))
+        if not node.expressions:
+            return self.reads.add(plan.Read("", value=_TIME), _TIME_TYPE, at(node))
+        if len(node.expressions) > 1:
+            name = f"match_rowtime() with {len(node.expressions)} arguments"
+            raise UndefinedFunction(name=name, at=at(node), hint="It takes none or 1.")
+        inner = self._row()
+        time = inner.compile(node.expressions[0])
+        if inner.variable or time.sql not in self.reads.times:
+            raise InvalidStatement(
+                what="MATCH_ROWTIME of what is not the event time", at=at(node.expressions[0]),
+                hint="Write MATCH_ROWTIME().",
+            )  # fmt: skip
+        self.reads.wants |= inner.wants
+        return self.reads.add(plan.Read("", value=time.sql), time.type, at(node))
 
     def _navigated(self, name: str, node: exp.Anonymous) -> Typed:
         """FIRST and LAST go along the rows of a variable, PREV and NEXT from there along those of the partition."""
