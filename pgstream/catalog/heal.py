@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 import structlog
 from psycopg import errors as pg
 
-from pgstream.catalog import acl, activity, ledger, objects, policies, view_logs
+from pgstream.catalog import acl, activity, ledger, objects, policies, replacing, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import WORKER, Connection, run
 from pgstream.catalog.privileges import Access
@@ -79,9 +79,20 @@ async def heal_database(
     done += await policies.heal(conn, relations)
     done += await view_logs.heal(conn, live, relations)
     await ledger.heal(conn, relations)
+    done += await _drop_rows(conn, name, relations, live)
     for words in done:
         log.warning("repaired", what=words)
     return done
+
+
+async def _drop_rows(
+    conn: Connection, name: str, relations: Iterable[RelationRecord], live: Collection[str]
+) -> list[str]:
+    """Drop from the ledger what a view has left that never came to be, or went. Says what it did."""
+    kept = {r.query: r for r in relations if r.kind == "materialized_view" and r.query is not None}
+    unfinished = await replacing.done(conn, kept)
+    gone = await ledger.drop_others(conn, {*live, *kept, *unfinished})
+    return [f"left-over row of query {query} in the ledger of {name} dropped" for query in gone]
 
 
 async def _made(conn: Connection, record: RelationRecord) -> bool:

@@ -189,3 +189,16 @@ async def heal(conn: Connection, relations: Iterable[RelationRecord]) -> None:
         f" WHERE l.query = v.query AND l.sink = '' AND l.attempt <> {NEVER}".encode(),
         [[query for query, _ in views], [sink for _, sink in views]],
     )
+
+
+async def drop_others(conn: Connection, queries: Iterable[str]) -> list[str]:
+    """Take away the rows of all other queries, which say of views of the same names that they keep them; whose they
+    were. One that somebody writes stays for another time.
+    """
+    strays = f"SELECT query FROM {STATE}.ledger WHERE query <> ALL (%s::uuid[]) FOR UPDATE SKIP LOCKED"
+    gone = await conn.execute(
+        f"DELETE FROM {STATE}.ledger WHERE query IN ({strays}) RETURNING query::text".encode(), [list(queries)]
+    )
+    return sorted(query for (query,) in await gone.fetchall())
+
+

@@ -147,13 +147,18 @@ async def _reshape(conn: Connection, before: RelationRecord, after: RelationReco
 
 
 async def done(conn: Connection, views: Mapping[str, RelationRecord]) -> dict[str, RelationRecord]:
-    """Exchanges that the catalogue has not heard of: views by the query that keeps them now. ``views``: by query."""
+    """Exchanges that the catalogue has not heard of: views by the query that keeps them now. ``views``: by query.
+
+    There the query that the catalogue names keeps nothing any more. Where it does, another row of that view was left
+    over by a view of the same name.
+    """
     by_table = {ledger.table(v): v for v in views.values()}
-    found = await conn.execute(
+    asked = await conn.execute(
         f"SELECT sink, query::text FROM {STATE}.ledger WHERE sink <> '' AND attempt <> {ledger.NEVER}".encode()
     )
+    found = set(await asked.fetchall())
     return {
-        query: by_table[sink]
-        for sink, query in await found.fetchall()
-        if sink in by_table and by_table[sink].query != query
+        query: view
+        for sink, query in found
+        if (view := by_table.get(sink)) is not None and (sink, view.query) not in found
     }

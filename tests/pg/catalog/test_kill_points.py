@@ -7,6 +7,7 @@ nobody hears of it. From the point on nothing reaches PostgreSQL any more, as wh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import gc
 import json
@@ -20,13 +21,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgstream.catalog.ledger import NEVER, table
 from pgstream.catalog.policies import Using
 from pgstream.catalog.privileges import Grant
 from pgstream.catalog.records import ObjectRecord, PolicyRecord, RelationRecord, Snapshot
 from pgstream.catalog.store import Catalog
-from pgstream.names import FullName, view_log
+from pgstream.errors import BeingReplaced
+from pgstream.names import FullName, beside, view_log
 from tests.pg.catalog.conftest import wipe
 from tests.pg.catalog.test_catalog import query, stream, view
+from tests.pg.catalog.test_replacing import always, other
 
 pytestmark = pytest.mark.pg
 SEED = int(os.environ.get("PGSTREAM_TEST_SEED", "20261121"))
@@ -173,7 +177,29 @@ async def _discard(catalog: Catalog) -> None:
     await catalog.discard_query(found.id, [stream().full])
 
 
+async def _kept(catalog: Catalog) -> None:
+    await catalog.create_query(other(), replace(view(), id=""))
+
+
+async def _beside(catalog: Catalog) -> None:
+    await _kept(catalog)
+    await _replace(catalog)
+
+
+async def _replace(catalog: Catalog) -> None:
+    with contextlib.suppress(BeingReplaced):
+        await catalog.create_replacement(other(), view())
+
+
+async def _each_beside(catalog: Catalog, step: Callable[[str], Awaitable[Any]]) -> None:
+    for _, found in await catalog.replacements():
+        await step(found.id)
+
+
 CHANGES |= {
+    "begin_replacement": (_kept, _replace),
+    "exchange": (_beside, lambda c: _each_beside(c, lambda id: c.replace_view(id, always, 1))),
+    "discard_replacement": (_beside, lambda c: _each_beside(c, c.discard_query)),
     "create_application": (None, _application),
     "discard_application": (_application, _discard),
     "read_view": (_view, _read),
@@ -277,6 +303,22 @@ def logs_agree(postgres: Any, database: str, live: list[str]) -> None:
     assert all(any(log.startswith(view_log(id)) for id in live) for log in logs)
 
 
+def ledger_agrees(postgres: Any, database: str, relations: list[RelationRecord], live: list[str]) -> None:
+    """The query that keeps a view has a row that says so, and no other one; what is beside views is of queries that
+    live.
+    """
+    with psycopg.connect(postgres.url(database)) as conn:
+        rows = conn.execute(
+            "SELECT query::text, string_to_array(sink, E'\\n') FROM pg_pgstream.ledger WHERE attempt <> %s", [NEVER]
+        ).fetchall()
+        asked = conn.execute("SELECT relname FROM pg_class WHERE relname ~ '^r_[0-9a-f]{32}$' AND relkind = 'r'")
+        tables = {name for (name,) in asked.fetchall()}
+    kept = sorted((table(r), r.query) for r in relations if r.kind == "materialized_view")
+    assert sorted((sink, query) for query, sinks in rows for sink in sinks) == kept
+    assert {query for query, sinks in rows if not sinks} <= set(live)
+    assert tables <= {beside(id).split('"')[1] for id in live}
+
+
 @pytest.mark.parametrize("name", sorted(CHANGES))
 async def test_killed(name: str, catalog: Catalog, reopen: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare, change = CHANGES[name]
@@ -316,7 +358,9 @@ async def test_killed(name: str, catalog: Catalog, reopen: Any, postgres: Any, m
         for database in catalog.snapshot.databases:
             mine = [r for r in catalog.snapshot.relations.values() if r.full.database == database]
             in_postgres(postgres, database, mine)
-            logs_agree(postgres, database, [q.id for q in await catalog.queries()])
+            live = [q.id for q in await catalog.queries()]
+            logs_agree(postgres, database, live)
+            ledger_agrees(postgres, database, mine, live)
         # What was cut off can be done now, unless it is done.
         if shown(catalog.snapshot) == start:
             await change(catalog)

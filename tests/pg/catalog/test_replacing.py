@@ -15,7 +15,7 @@ import pytest
 from pgstream.catalog import queries
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import REPLACES, Catalog
-from pgstream.errors import BeingReplaced, DependentsExist, ReadersRemain, UndefinedRelation
+from pgstream.errors import BeingReplaced, DependentsExist, NotReady, NotSupported, ReadersRemain, UndefinedRelation
 from pgstream.names import FullName, beside
 from tests.pg.catalog.conftest import eventually
 from tests.pg.catalog.test_catalog import query, view
@@ -365,3 +365,46 @@ async def test_what_a_crash_left_beside_is_dropped(catalog: Catalog, ask, reopen
     await again.discard_query(new.id)
     assert ask("SELECT count(*) FROM pg_class WHERE relname ~ '^r_' AND relkind = 'r'", None) == [[0]]
     await again.close()
+STRAY = "INSERT INTO pg_pgstream.ledger (query, sink, batch, attempt) VALUES ('{}', '\"public\".\"counts\"', 3, 1)"
+
+
+async def test_a_row_that_a_view_of_that_name_has_left_is_nobodys(catalog: Catalog, ask, reopen) -> None:
+    """A server died over its CREATE or DROP, and the view was made again: neither is taken for the query that keeps it,
+    whether the catalogue knows it or not.
+    """
+    ended = dataclasses.replace(query("x"), id=str(uuid.uuid4()), sinks=(str(COUNTS),))
+    await catalog.create_query(ended)
+    await catalog.set_query(ended.id, intended="terminated", actual="terminated")
+    made = await catalog.create_query(other(), view())
+    for stray in (str(uuid.uuid4()), ended.id):
+        ask(STRAY.format(stray), None)
+    assert await catalog.finish_replacements() == []
+    again = await reopen()
+    assert again.snapshot.relations[COUNTS.key].query == made.id and len(again.repaired) == 2
+    assert [id for id, *_ in ledger(ask)] == [made.id]
+    third = await reopen()
+    assert third.repaired == []
+    for each in (again, third):
+        await each.close()
+
+
+async def test_one_that_was_ended_before_its_exchange_was_written_down(
+    catalog: Catalog, ask, write, reopen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL has the exchange: the view is the new query's, though somebody ended it before the catalogue knew."""
+    await catalog.create_query(other(), view())
+    new = await catalog.create_replacement(other(), view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('b', 2)")
+
+    async def die(*_: object) -> None:
+        raise ConnectionError
+
+    with monkeypatch.context() as m, pytest.raises(ConnectionError):
+        m.setattr(Catalog, "_tell", die)
+        await catalog.replace_view(new.id, always, 1)
+    await catalog.set_query(new.id, intended="terminated", actual="terminated")
+    again = await reopen()
+    assert again.repaired == [f"main.public.counts is kept by query {new.id}"]
+    await again.close()
+
+
