@@ -24,11 +24,14 @@ from pgstream.names import quote_literal
 
 log = structlog.get_logger(__name__)
 
-# What belongs to the worker's role outside the hidden schema is ours: clients cannot make such a thing.
+# What belongs to the worker's role outside the hidden schema is ours: clients cannot make such a thing. Then whether it
+# may be the index by which a view's query finds the rows that it takes back, and of which view.
 _OURS = f"""
-SELECT n.nspname, c.relname, c.relkind::text, obj_description(c.oid, 'pg_class')
+SELECT n.nspname, c.relname, c.relkind::text, obj_description(c.oid, 'pg_class'),
+    coalesce(starts_with(pg_get_expr(i.indexprs, i.indrelid), 'hash_record('), false), t.relname
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE (c.relkind IN ('r', 'v') OR c.relkind = 'i' AND NOT (SELECT indisunique FROM pg_index WHERE indexrelid = c.oid))
+    LEFT JOIN pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_class t ON t.oid = i.indrelid
+WHERE (c.relkind IN ('r', 'v') OR c.relkind = 'i' AND NOT i.indisunique)
     AND c.relowner = (SELECT oid FROM pg_roles WHERE rolname = '{WORKER}')
     AND n.nspname !~ '^pg_'"""
 _WORDS = {"r": "TABLE", "v": "VIEW", "i": "INDEX"}
@@ -65,7 +68,12 @@ async def heal_database(
             done.append(f"schema {name}.{schema.name} made again")
             await objects.ensure_schema(conn, schema.name, schema.owner)
     records = {(r.full.schema, r.full.name): r for r in relations}
-    found = {(s, n): (k, words) for s, n, k, words in await (await conn.execute(_OURS.encode())).fetchall()}
+    found, finding = dict[tuple[str, str], tuple[str, str | None]](), set[tuple[str, str]]()
+    for s, n, kind, words, finds, of in await (await conn.execute(_OURS.encode())).fetchall():
+        if finds and (s, n) not in records:
+            finding.add((s, of))
+        else:
+            found[s, n] = kind, words
     await _drop_left_over(conn, name, records, found, done, live=live)
     # Indexes after the tables that they are on.
     for key, record in sorted(records.items(), key=lambda r: r[1].kind == "index"):
@@ -75,6 +83,9 @@ async def heal_database(
         elif record.kind != "index" and found[key][1] != objects.comment(record):
             done.append(f"comment on {record.full} made again")
             await run(conn, objects.described(record))
+    for record in records.values():
+        if record.mode == "retract" and (record.full.schema, record.full.name) not in finding:
+            done += await _made_findable(conn, record)
     done += await acl.heal(conn, schemas, relations, access)
     done += await policies.heal(conn, relations)
     done += await view_logs.heal(conn, live, relations)
@@ -83,6 +94,24 @@ async def heal_database(
     for words in done:
         log.warning("repaired", what=words)
     return done
+
+
+async def _made_findable(conn: Connection, view: RelationRecord) -> list[str]:
+    """Make the index again that keeping a view needs; one that is just made has it. Says what it did."""
+    asked = await conn.execute(
+        "SELECT FROM pg_index WHERE indrelid = %s::regclass AND starts_with(pg_get_expr(indexprs, indrelid), %s)",
+        [ledger.table(view), "hash_record("],
+    )
+    if await asked.fetchone() is not None:
+        return []
+    try:
+        async with conn.transaction():
+            made = objects.indexes(view, ledger.table(view))
+            await run(conn, f"SET LOCAL lock_timeout = '{_WAIT_MS}ms'", *made)
+    except pg.LockNotAvailable:
+        log.warning("index not made again of a view that is being written", view=str(view.full))
+        return []
+    return [f"index of {view.full} made again"]
 
 
 async def _drop_rows(

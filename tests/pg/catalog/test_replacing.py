@@ -365,6 +365,26 @@ async def test_what_a_crash_left_beside_is_dropped(catalog: Catalog, ask, reopen
     await again.discard_query(new.id)
     assert ask("SELECT count(*) FROM pg_class WHERE relname ~ '^r_' AND relkind = 'r'", None) == [[0]]
     await again.close()
+
+
+async def test_the_index_by_which_rows_are_taken_back_stays(catalog: Catalog, ask, reopen) -> None:
+    """A start takes it for no left-over, and makes it again where an earlier version did."""
+    await catalog.create_query(other(mode="retract", key=()), view())
+    index = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = 'counts'::regclass"
+    again = await reopen()
+    assert (again.repaired, ask(index)) == ([], [["counts_hash_record_idx"]])
+    ask("DROP INDEX counts_hash_record_idx", None)
+    third = await reopen()
+    assert (third.repaired, ask(index)) == (["index of main.public.counts made again"], [["counts_hash_record_idx"]])
+    ask("DROP TABLE counts", None)
+    fourth = await reopen()
+    assert (fourth.repaired[0], ask(index)) == (
+        "materialized view main.public.counts made again", [["counts_hash_record_idx"]],
+    )  # fmt: skip
+    for each in (again, third, fourth):
+        await each.close()
+
+
 STRAY = "INSERT INTO pg_pgstream.ledger (query, sink, batch, attempt) VALUES ('{}', '\"public\".\"counts\"', 3, 1)"
 
 
