@@ -202,3 +202,8 @@ async def drop_others(conn: Connection, queries: Iterable[str]) -> list[str]:
     return sorted(query for (query,) in await gone.fetchall())
 
 
+async def drop_of(conn: Connection, view: RelationRecord) -> None:
+    """Take away what rows say of a view that is not there."""
+    await conn.execute(
+        f"DELETE FROM {STATE}.ledger WHERE %s = ANY (string_to_array(sink, E'\\n'))".encode(), [table(view)]
+    )

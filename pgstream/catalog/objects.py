@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import psycopg
+import structlog
 from psycopg import errors as pg
 from psycopg.errors import Diagnostic
 
@@ -36,6 +37,7 @@ from pgstream.errors import (
 from pgstream.names import FullName, quote_literal
 from pgstream.names import quote_always as q
 
+log = structlog.get_logger(__name__)
 DROPPED = "pgstream: being dropped"
 _LIMIT = "CONNECTION LIMIT"
 UNFINISHED = 1_886_876_532
@@ -369,6 +371,20 @@ def shown(record: RelationRecord) -> list[str]:
     ]
 
 
+_LEFT_OVER = f"""
+SELECT c.relkind = 'r' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'v') AND c.relowner = '{WORKER}'::regrole"""
+
+
+async def _drop_left_over(conn: Connection, record: RelationRecord) -> None:
+    """What is ours and the catalogue does not know: another server died over it, or drops it right now."""
+    found = await (await conn.execute(_LEFT_OVER.encode(), [record.full.schema, record.full.name])).fetchone()
+    if found is not None:
+        log.warning("left-over relation dropped", relation=str(record.full))
+        await run(conn, f"DROP {'TABLE' if found[0] else 'VIEW'} IF EXISTS {_qualified(record)} CASCADE")
+        await ledger.drop_of(conn, record)
+
+
 async def create_relation(conn: Connection, record: RelationRecord, at: int | None = None) -> None:
     """Make everything that stands for a relation, inside the caller's transaction."""
     try:
@@ -377,6 +393,7 @@ async def create_relation(conn: Connection, record: RelationRecord, at: int | No
             await conn.execute(_index(record).encode(), binary=True)
             await _check_index(conn, record, at)
             return
+        await _drop_left_over(conn, record)
         made = _table(record) if record.kind == "materialized_view" else _unreadable_view(record)
         await run(conn, *made, *shown(record))
     except (pg.DuplicateTable, pg.DuplicateObject):

@@ -19,10 +19,11 @@ from pgstream.config import Config
 from pgstream.embedded.postgres import Postgres
 from pgstream.engine import forward
 from pgstream.engine.forward import Ask, Forward
-from pgstream.errors import PgStreamError, RelayedError, UndefinedQuery
+from pgstream.errors import DuplicateRelation, PgStreamError, RelayedError, UndefinedQuery
 from pgstream.names import beside
 from tests.pg.catalog.conftest import eventually
-from tests.pg.catalog.test_catalog import query, view
+from tests.pg.catalog.test_catalog import query, stream, view
+from tests.pg.catalog.test_kill_points import INDEX
 from tests.pg.catalog.test_replacing import COUNTS, always, other
 
 pytestmark = pytest.mark.pg
@@ -133,6 +134,28 @@ async def test_a_change_that_has_come_to_its_end_is_whole(
         await dropping
     assert COUNTS.key not in catalog.snapshot.relations
     assert ask("SELECT to_regclass('counts')") == [[None]]
+
+
+async def test_what_another_server_died_over_is_in_nobodys_way(
+    catalog: Catalog, second: Catalog, ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL has a view, and a stream, that the catalogue never heard of: they are made all the same."""
+
+    async def die(*_: object) -> None:
+        raise ConnectionError
+
+    with monkeypatch.context() as m:
+        m.setattr(catalog, "_tell", die)
+        for made in (catalog.create_query(query("counts"), view()), catalog.create_relation(stream())):
+            with pytest.raises(ConnectionError):
+                await made
+    ask("CREATE VIEW over AS TABLE counts; CREATE TABLE mine (i int)", None)
+    again = await second.create_query(query("counts"), view())
+    await second.create_relation(stream())
+    assert ask("SELECT query::text FROM pg_pgstream.ledger", None) == [[again.id]]
+    assert ask("TABLE counts") == [] and ask("SELECT to_regclass('over')") == [[None]]
+    with pytest.raises(DuplicateRelation):  # that is a client's own
+        await second.create_query(query("mine"), view("mine"))
 
 
 async def test_what_was_heard_half_is_heard_again(
