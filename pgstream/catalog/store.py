@@ -75,6 +75,8 @@ from pgstream.config import Config
 from pgstream.errors import (
     BeingReplaced,
     DependentsExist,
+    NotReady,
+    NotSupported,
     PgStreamError,
     ReadersRemain,
     RelayedError,
@@ -578,9 +580,14 @@ class Catalog:
         reads: Collection[FullName] = (),
         sources: Iterable[RelationRecord] = (),
     ) -> QueryRecord:
-        """A query that is to replace the one that keeps a view. Errors: UndefinedRelation, BeingReplaced."""
+        """A query that is to replace the one that keeps a view. Errors: UndefinedRelation, BeingReplaced, NotReady when
+        another one keeps it than ``view`` says, if it does: what the new one is to be may have changed with that.
+        """
         async with self._change() as change:
             before = rows.relation(await relations.find(change.session, view.full, at))
+            if view.query not in (None, before.query):
+                what = f'materialized view "{view.full}" has another query by now'
+                raise NotReady(what=what, at=at, hint="Send the statement again: it goes by the view as it is then.")
             for other in await queries.writing(change.session, str(view.full)):
                 if other.id != before.query and other.intended == "running":
                     raise BeingReplaced(name=str(view.full), id=other.id, at=at)

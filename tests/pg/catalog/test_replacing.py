@@ -428,3 +428,15 @@ async def test_one_that_was_ended_before_its_exchange_was_written_down(
     await again.close()
 
 
+async def test_what_another_query_keeps_by_now_is_not_replaced(catalog: Catalog) -> None:
+    """A statement went by the view as it was: a REPAIR would bring its old definition back."""
+    await catalog.create_query(other(), view())
+    seen = catalog.snapshot.relations[COUNTS.key]
+    new = await catalog.create_replacement(other(), seen)
+    assert await catalog.replace_view(new.id, always, 1)
+    with pytest.raises(NotReady) as e:
+        await catalog.create_replacement(other(), seen, 7)
+    assert e.value.at == 7 and e.value.hint
+    assert await catalog.create_replacement(other(), catalog.snapshot.relations[COUNTS.key])
+
+
