@@ -336,15 +336,16 @@ class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
         return replace(p, kind=REPLACES, plan=structs.replace(p.plan, sink=sink), into=before, relation=None)
 
     async def _comes_from(self, ctx: Context, before: RelationRecord, p: Prepared) -> bool:
-        """Whether the new query reads the view, or what other queries make of it."""
-        sources = {q.id: q.sources for q in await ctx.catalog.queries()}
+        """Whether the new query reads the view, or what other queries make of it, those too that are to take over a
+        view themselves.
+        """
+        queries = [q for q in await ctx.catalog.queries() if q.intended == "running"]
         found, ahead = set[str](), [str(s.full) for s in p.planned.sources]
         while ahead:
             if (name := ahead.pop()) not in found:
                 found.add(name)
-                relation = ctx.catalog.snapshot.relations.get(FullName.read(name).key)
-                if relation is not None and relation.full != before.full:
-                    ahead += sources.get(relation.query or "", ())
+                if name != str(before.full):
+                    ahead += [s for q in queries if name in q.sinks for s in q.sources]
         return str(before.full) in found
 
     def _check_columns(self, p: Prepared, before: RelationRecord) -> None:
