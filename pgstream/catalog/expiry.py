@@ -15,6 +15,8 @@ from pgstream.names import quote_always as q
 
 RETENTION, TIMESTAMP = "retention.millis", "timestamp"
 _AT_ONCE = 20_000
+_EVER_MS = 10**14
+"""Some 3,000 years: PostgreSQL has no times that are much older."""
 
 
 async def is_tracked(conn: Connection) -> bool:
@@ -29,8 +31,8 @@ async def expire(conn: Connection, record: RelationRecord) -> int:
     time: nobody waits for a row here, so there is no deadlock with the query. Where queries read the view, deletes take
     turns with its query by the row of the ledger (``view_logs``): that is locked first, as everybody does.
     """
-    over = _over(record)
-    if over is None or (TIMESTAMP not in record.properties and not await is_tracked(conn)):
+    over = await _over(conn, record)
+    if over is None:
         return 0
     table = f"{q(record.full.schema)}.{q(record.full.name)}"
     some = f"SELECT ctid FROM {table} WHERE {over} LIMIT {_AT_ONCE} FOR UPDATE SKIP LOCKED"
@@ -47,10 +49,18 @@ async def expire(conn: Connection, record: RelationRecord) -> int:
             return total
 
 
-def _over(record: RelationRecord) -> str | None:
-    """The condition of a row that is over; None where rows are kept for ever."""
+async def leave_out(conn: Connection, record: RelationRecord, table: str) -> None:
+    """Delete what is over of the rows that a view is to have, from the table that has them; inside the caller's
+    transaction.
+    """
+    if (over := await _over(conn, record)) is not None:
+        await conn.execute(f"DELETE FROM {table} WHERE {over}".encode())
+
+
+async def _over(conn: Connection, record: RelationRecord) -> str | None:
+    """The condition of a row that is over; None where rows are kept for ever, or nobody knows how old they are."""
     kept = record.properties.get(RETENTION)
-    if kept is None:
+    if kept is None or int(kept) > _EVER_MS or (TIMESTAMP not in record.properties and not await is_tracked(conn)):
         return None
     border = f"now() - {int(kept)} * interval '1 millisecond'"
     name = record.properties.get(TIMESTAMP)

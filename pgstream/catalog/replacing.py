@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from pgstream.catalog import difference, ledger, objects, own_tables, view_logs
+from pgstream.catalog import difference, expiry, ledger, objects, own_tables, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import Connection, run
 from pgstream.catalog.records import RelationRecord
@@ -85,7 +85,8 @@ async def exchange(
         return False
     await run(conn, f"SELECT FROM {STATE}.ledger WHERE query = '{new}'::uuid FOR UPDATE")
     table = ledger.table(before)
-    if _shape(before) == _shape(after):
+    await expiry.leave_out(conn, after, beside(new))
+    if same_shape(before, after):
         await difference.bring(conn, after, table, beside(new))
     else:
         await _reshape(conn, before, after, set(indexes))
@@ -117,13 +118,18 @@ async def _caught_up(
         await asyncio.sleep(_LOOK_S)
 
 
+def same_shape(one: RelationRecord, other: RelationRecord) -> bool:
+    """Whether two records of a view are of the same columns, key and mode."""
+    return _shape(one) == _shape(other)
+
+
 def _shape(view: RelationRecord) -> tuple[object, ...]:
     return view.mode, view.primary_key, tuple((c.name, c.type.pg) for c in view.columns)
 
 
 def follows(before: RelationRecord, after: RelationRecord) -> bool:
     """Whether queries that read the view's changes go on: its shape stays, and rows that go are told to them."""
-    return _shape(before) == _shape(after) and before.mode != "append"
+    return same_shape(before, after) and before.mode != "append"
 
 
 async def _reshape(conn: Connection, before: RelationRecord, after: RelationRecord, indexes: set[str]) -> None:

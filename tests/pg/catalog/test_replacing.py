@@ -440,3 +440,26 @@ async def test_what_another_query_keeps_by_now_is_not_replaced(catalog: Catalog)
     assert await catalog.create_replacement(other(), catalog.snapshot.relations[COUNTS.key])
 
 
+async def test_rows_that_are_over_do_not_come_back(catalog: Catalog, ask, write) -> None:
+    """The table beside has all that its query has made; of that a view with a retention shows what is not over."""
+    kept = {"retention.millis": "60000", "timestamp": "n"}
+    await catalog.create_query(other(mode="retract", **kept), dataclasses.replace(view(), properties=kept))
+    write("INSERT INTO public.counts VALUES ('new', extract(epoch FROM now()) * 1000)")
+    new = await catalog.create_replacement(other(mode="retract", **kept), view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('old', 1)", f"INSERT INTO {beside(new.id)} TABLE public.counts")
+    was = ask("SELECT ctid::text FROM counts")
+    assert await catalog.replace_view(new.id, always, 1)
+    assert ask("SELECT userid FROM counts") == [["new"]] and ask("SELECT ctid::text FROM counts") == was
+
+
+async def test_a_retention_beyond_all_times_is_none(catalog: Catalog, ask, write) -> None:
+    kept = {"retention.millis": str(2**63 - 1), "timestamp": "n"}
+    await catalog.create_query(other(**kept), dataclasses.replace(view(), properties=kept))
+    write("INSERT INTO public.counts VALUES ('old', 1)")
+    assert await catalog.expire_rows(catalog.snapshot.relations[COUNTS.key]) == 0
+    new = await catalog.create_replacement(other(**kept), view())
+    write(f"INSERT INTO {beside(new.id)} TABLE public.counts")
+    assert await catalog.replace_view(new.id, always, 1)
+    assert ask("TABLE counts") == [["old", 1]]
+
+
