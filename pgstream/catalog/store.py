@@ -549,7 +549,7 @@ class Catalog:
         """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads. ``sources``:
         what its plan was made from, those that it writes and does not make among it. ``application``: all relations
         that it makes, whether the query writes them, and their places in the text. Errors: UndefinedRelation when a
-        source is gone since, or another one by now.
+        source is gone since, or another one by now; NotReady, NotSupported for a view that has changed since.
         """
         async with self._change() as change:
             made = await queries.create(change.session, record)
@@ -561,11 +561,21 @@ class Catalog:
 
     async def _check_sources(self, change: Change, sources: Iterable[RelationRecord]) -> None:
         for source in sources:
-            if source.id and (await relations.find(change.session, source.full)).id != source.id:
+            if not source.id:
+                continue
+            now = rows.relation(await relations.find(change.session, source.full))
+            if now.id != source.id:
                 raise UndefinedRelation(name=str(source.full))
+            if now.kind == "materialized_view" and not replacing.same_shape(now, source):
+                what = f'materialized view "{now.full}" has other columns or another key by now'
+                raise NotReady(what=what, hint="Send the statement again: it goes by the view as it is then.")
 
     async def _log_views(self, change: Change, query: QueryRecord, reads: Collection[FullName]) -> None:
         views = [rows.relation(await relations.find(change.session, view)) for view in reads]
+        for view in views:
+            if view.row_security:  # since the plan was made
+                what = f'reading the changes of materialized view "{view.full}", which has row-level security,'
+                raise NotSupported(what=what, hint="Make a view of the rows that may be read from what it is made of.")
         for view in views:
             await view_logs.hold_writer(await change.making(view.full.database), view)
         for view in views:

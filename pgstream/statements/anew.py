@@ -13,7 +13,7 @@ from typing import ClassVar
 from pgstream.catalog.records import QueryRecord, RelationRecord
 from pgstream.errors import NotReady, NotYet
 from pgstream.names import FullName, QName
-from pgstream.planner.plan import Plan, Source, load, sources, view_sources
+from pgstream.planner.plan import Plan, Source, ViewSource, load, sources, view_sources
 from pgstream.statements import access, continuous, places
 from pgstream.statements.access import Need
 from pgstream.statements.base import Context, Statement
@@ -47,6 +47,8 @@ class ViewAnew(Statement):
     async def check_sources(self, ctx: Context, query: QueryRecord, plan: Plan) -> None:
         """Whether the query would read again all that it has read. Errors: NotReady, NotYet."""
         for read in view_sources(plan.root):
+            if not _is_as_read(ctx, read):
+                raise self.lost(f"{read.relation}, which its query reads, is another view by now")
             if read.mode == "append":
                 raise self.lost(f"it is made of the rows of {read.relation}, of which some may have been taken away")
         begun = ctx.engine.beginnings(query.id)
@@ -72,3 +74,14 @@ class ViewAnew(Statement):
     def lost(self, why: str, hint: str = _ANEW) -> NotReady:
         what = f'materialized view "{self.name}" cannot be computed anew: {why}'
         return NotReady(what=what, at=self.name.at, hint=hint)
+
+
+def _is_as_read(ctx: Context, read: ViewSource) -> bool:
+    """Whether a view that a plan reads is what it was when that was made: queries that have ended keep none from being
+    dropped or replaced.
+    """
+    now = ctx.catalog.snapshot.relations.get(FullName.read(read.relation).key)
+    if now is None or (now.id, now.mode, list(now.primary_key)) != (read.view, read.mode, read.key):
+        return False
+    types = {c.name: str(c.type) for c in now.columns}
+    return all(types.get(c.name) == c.type for c in read.columns)

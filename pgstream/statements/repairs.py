@@ -52,7 +52,10 @@ class RepairMaterializedView(ViewAnew):
         view, query, plan = await self.found(ctx)
         await self.check_sources(ctx, query, plan)
         plan = await alone.shared(ctx, plan)
-        made = await continuous.replace_view(ctx, _again(ctx, view, query, plan), view, plan, self.name.at)
+        read = [ctx.catalog.snapshot.relations[name.key] for name in continuous.views_read(plan)]
+        made = await continuous.replace_view(
+            ctx, _again(ctx, view, query, plan), view, plan, self.name.at, sources=read
+        )
         said = f'materialized view "{view.full}" is being repaired by query {made.id}'
         row = ddl(view.kind, str(view.full), "REPAIR", view.full.path, said)
         return done(self.tag, row, ddl("query", made.id, "CREATE", [made.id]))

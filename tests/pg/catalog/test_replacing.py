@@ -463,3 +463,21 @@ async def test_a_retention_beyond_all_times_is_none(catalog: Catalog, ask, write
     assert ask("TABLE counts") == [["old", 1]]
 
 
+async def test_a_view_is_read_as_the_plan_knows_it(catalog: Catalog) -> None:
+    """A plan was made before the view got another key, or row-level security; it is recorded afterwards."""
+    await catalog.create_query(other(), view())
+    seen = catalog.snapshot.relations[COUNTS.key]
+    reader = query("sums", sources=(str(COUNTS),))
+    await catalog.policies.switch(COUNTS, True)
+    with pytest.raises(NotSupported) as no:
+        await catalog.create_query(reader, view("sums"), reads=[COUNTS], sources=[seen])
+    assert no.value.hint
+    await catalog.policies.switch(COUNTS, False)
+    new = await catalog.create_replacement(other(key=("userid", "n")), view())
+    assert await catalog.replace_view(new.id, always, 1)
+    with pytest.raises(NotReady) as e:
+        await catalog.create_query(reader, view("sums"), reads=[COUNTS], sources=[seen])
+    assert e.value.hint
+    now = catalog.snapshot.relations[COUNTS.key]
+    await catalog.create_query(reader, view("sums"), reads=[COUNTS], sources=[now])
+    assert len(await catalog.view_logs(reader)) == 1
