@@ -98,7 +98,18 @@ async def exchange(
         f" WHERE query = '{new}'::uuid",
     )
     await own_tables.drop(conn, beside(new))
+    for channel in {v.properties[ledger.NOTIFY] for v in (before, after) if ledger.NOTIFY in v.properties}:
+        await _tell(conn, channel, after)
     return True
+
+
+async def _tell(conn: Connection, channel: str, view: RelationRecord) -> None:
+    """Who listens for a view's changes hears of this one, as of a batch: of the last one that is in it now."""
+    told = """'{"view":' || to_json(%s::text) || ',"batch":' || batch || '}'"""
+    await conn.execute(
+        f"SELECT pg_notify(%s, {told}) FROM {STATE}.ledger WHERE query = %s::uuid".encode(),
+        [channel, str(view.full), view.query],
+    )
 
 
 async def _caught_up(

@@ -463,6 +463,17 @@ async def test_a_retention_beyond_all_times_is_none(catalog: Catalog, ask, write
     assert ask("TABLE counts") == [["old", 1]]
 
 
+async def test_who_listens_is_told(catalog: Catalog, postgres, write) -> None:
+    await catalog.create_query(other(notify="before"), dataclasses.replace(view(), properties={"notify": "before"}))
+    new = await catalog.create_replacement(other(notify="After"), view())
+    write(f"UPDATE pg_pgstream.ledger SET batch = 4 WHERE query = '{new.id}'")
+    with psycopg.connect(postgres.url("main"), autocommit=True) as conn:
+        conn.execute('LISTEN before; LISTEN "After"')
+        assert await catalog.replace_view(new.id, always, 1)
+        heard = {n.channel: n.payload for n in conn.notifies(timeout=5, stop_after=2)}
+    assert heard == dict.fromkeys(("before", "After"), '{"view":"main.public.counts","batch":4}')
+
+
 async def test_a_view_is_read_as_the_plan_knows_it(catalog: Catalog) -> None:
     """A plan was made before the view got another key, or row-level security; it is recorded afterwards."""
     await catalog.create_query(other(), view())
