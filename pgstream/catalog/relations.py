@@ -103,9 +103,14 @@ async def drop(session: AsyncSession, full: FullName, at: int | None = None) -> 
     return record
 
 
+async def indexes(session: AsyncSession, view: FullName) -> list[models.RelationRow]:
+    """Those of a view that clients have made."""
+    of = and_(models.RelationRow.kind == "index", models.RelationRow.database == view.database)
+    found = await session.scalars(select(models.RelationRow).where(of))
+    return [row for row in found if row.properties["on"] == str(view)]
+
+
 async def _drop_indexes(session: AsyncSession, view: FullName) -> None:
     """The rows of a view's indexes: PostgreSQL drops the indexes with the table."""
-    of = and_(models.RelationRow.kind == "index", models.RelationRow.database == view.database)
-    for row in await session.scalars(select(models.RelationRow).where(of)):
-        if row.properties["on"] == str(view):
-            await session.delete(row)
+    for row in await indexes(session, view):
+        await session.delete(row)

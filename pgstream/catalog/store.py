@@ -651,11 +651,7 @@ class Catalog:
             if before.query == id or record.intended != "running":
                 return False
             after = queries.succeeding(record, before)
-            indexes = [
-                r.full.name
-                for r in self.snapshot.relations.values()
-                if r.kind == "index" and r.properties["on"] == str(before.full)
-            ]
+            indexes = [r.name for r in await relations.indexes(change.session, before.full)]
             conn = await change.making(before.full.database)
             await self._check_readers(conn, before, after)
             async with conn.transaction() as exchanged:

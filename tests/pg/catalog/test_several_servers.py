@@ -158,6 +158,19 @@ async def test_what_another_server_died_over_is_in_nobodys_way(
         await second.create_query(query("mine"), view("mine"))
 
 
+async def test_an_index_that_another_server_has_just_made_stays(catalog: Catalog, second: Catalog, ask) -> None:
+    """This one has not heard of it when it makes a view's rows and own indexes anew."""
+    await catalog.create_query(other(), view())
+    new = await catalog.create_replacement(other(key=("userid", "n")), view())
+    assert catalog._watch is not None
+    catalog._watch.cancel()
+    await second.refresh()
+    await second.create_relation(dataclasses.replace(INDEX, id=""))
+    assert INDEX.full.key not in catalog.snapshot.relations
+    assert await catalog.replace_view(new.id, always, 1)
+    assert ask("SELECT to_regclass('by_n')") == [["by_n"]]
+
+
 async def test_what_was_heard_half_is_heard_again(
     catalog: Catalog, second: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
