@@ -615,6 +615,16 @@ class Catalog:
         pairs = [(views.get(FullName.read(q.sinks[0]).key), q) for q in found]
         return [(view, q) for view, q in pairs if view is not None and view.query != q.id]
 
+    async def attempts_beside(self, record: QueryRecord) -> int:
+        """The last attempt of the others that keep the view which a query replaces, or fill a table beside it: the
+        worker names its staging tables by view and attempt.
+        """
+        if record.kind != REPLACES:
+            return 0
+        async with self._reading() as session:
+            found = await queries.writing(session, record.sinks[0])
+        return max((q.attempt for q in found if q.id != record.id), default=0)
+
     async def consumed(self, view: RelationRecord, queries: Collection[str]) -> dict[str, tuple[int, Consumed]]:
         """How far queries that write a view, or a table beside it, have read their sources."""
         async with self._administrator.connect(view.full.database) as conn:

@@ -331,7 +331,7 @@ class Queries:
                 if (missing := rights.lost(self._catalog.snapshot, record)) is not None:
                     await self._fail(run, Fault("user", "42501", f"permission denied: {missing}.", hint=REGAIN))
                     return
-                attempt = max(run.attempt, record.attempt) + 1
+                attempt = max(run.attempt, record.attempt, await self._catalog.attempts_beside(record)) + 1
                 start = await requests.start(self._catalog, record, attempt, self._checkpoints)
                 said = {} if run.failures else {"message": ""}
                 await self._catalog.set_query(run.id, attempt=attempt, actual="starting", **said)

@@ -171,6 +171,18 @@ async def test_an_index_that_another_server_has_just_made_stays(catalog: Catalog
     assert ask("SELECT to_regclass('by_n')") == [["by_n"]]
 
 
+async def test_staging_tables_of_two_queries_of_a_view_have_names_of_their_own(catalog: Catalog) -> None:
+    """They are named after attempts: one that takes over has another than the one that still ends."""
+    made = await catalog.create_query(other(), view())
+    new = await catalog.create_replacement(other(), view())
+    await catalog.set_query(made.id, attempt=4)
+    assert (await catalog.attempts_beside(query("counts")), await catalog.attempts_beside(new)) == (0, 4)
+    assert await catalog.replace_view(new.id, always, 1)
+    assert await catalog.attempts_beside(await catalog.query(new.id)) == 4
+    await catalog.set_query(made.id, actual="terminated")
+    assert await catalog.attempts_beside(await catalog.query(new.id)) == 0
+
+
 async def test_what_was_heard_half_is_heard_again(
     catalog: Catalog, second: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

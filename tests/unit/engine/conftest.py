@@ -43,6 +43,9 @@ class FakeCatalog:
     async def replacements(self) -> list[Any]:
         return []
 
+    async def attempts_beside(self, record: QueryRecord) -> int:
+        return 0
+
     async def finish_replacements(self) -> list[str]:
         return []
 

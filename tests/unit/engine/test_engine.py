@@ -74,6 +74,21 @@ async def test_attempt_is_recorded_before_the_worker_hears_it(bench: Bench) -> N
     assert (id, {"attempt": 42, "actual": "starting", "message": ""}) in bench.catalog.history
 
 
+async def test_an_attempt_is_none_of_those_that_write_the_same_view(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker's staging tables are named after it."""
+
+    async def beside(record: Any) -> int:
+        return 6
+
+    monkeypatch.setattr(bench.catalog, "attempts_beside", beside)
+    id = bench.catalog.add()
+    await bench.engine.start()
+    await bench.state(id, "running")
+    assert bench.heard("Start")[0]["attempt"] == 7
+
+
 async def test_a_query_whose_role_has_lost_a_right_does_not_start(bench: Bench) -> None:
     id = bench.catalog.add()
     bench.catalog.records[id] = replace(bench.catalog.records[id], owner="keepers")
