@@ -60,7 +60,7 @@ BEGIN
             RAISE EXCEPTION 'invalid position: "%"', part USING ERRCODE = '22P02',
                 HINT = 'Write topic:partition:offset, several with commas between them.';
         END IF;
-        wanted := wanted || trim(part);
+        wanted := wanted || pg_catalog.btrim(part, E' \\t\\n\\r\\f\\v');
     END LOOP;
     LOOP
         SELECT * INTO line FROM {STATE}.ledger

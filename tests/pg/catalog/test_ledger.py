@@ -50,6 +50,7 @@ async def test_what_was_read_is_there_at_once(ask, advance) -> None:
     advance(KAFKA)
     assert ask(wait("moves:0:9")) == [[""]]
     assert ask(wait(" moves:0:9, moves:1:3,other:0:0")) == [[""]]
+    assert ask(wait("\n\tmoves:0:9,\r\n  moves:1:3\n,other:0:0\n")) == [[""]]
     said = refused(ask, wait("moves:0:10"))
     assert (said.sqlstate, said.message_primary) == ("57014", "public.counts has not read moves:0:10 within 00:00:00")
     assert said.message_detail == "It has read up to: moves:0:10, moves:1:4, other:0:1."
