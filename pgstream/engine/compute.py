@@ -305,6 +305,10 @@ class ComputePool:
         """The newest progress, which the catalogue has a little later; empty when the query does not run here."""
         return self._queries.progress.latest.get(query_id, {}) if self._lock.holder is not Holder.ELSEWHERE else {}
 
+    def has_read(self, query_id: str) -> bool:
+        """Whether a query has had all that its sources had at some moment, as far as this server runs it."""
+        return self._has and query_id in self._queries.progress.fresh
+
     def mend(self, strays: Iterable[QueryRecord]) -> None:
         """Begin and end what of these queries is this pool's, if this server runs it."""
         if self._has and self._is_ready:

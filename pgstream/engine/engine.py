@@ -60,7 +60,7 @@ class Engine:
         self._retention = Retention(catalog)
         self._backlogs = Backlogs(catalog, config.view_log_mb)
         self._history = History(catalog, config.ended_queries_days)
-        self._replacements = Replacements(catalog, self._has, self.progress, self._taken)
+        self._replacements = Replacements(catalog, self._has, self.progress, self._has_read, self._taken)
         self._replacing: asyncio.Task[None] | None = None
 
     async def start(self, eager: bool = True) -> None:
@@ -218,6 +218,8 @@ class Engine:
         finally:  # it is fenced: what it does until then changes nothing
             if (await self._catalog.query(before)).actual != "terminated":
                 await self.terminate(before)
+            else:  # perhaps it had looked for what it leaves before the view was another's
+                await self._catalog.end_beside(before)
 
     async def launch(self, query_id: str, also: Collection[FullName] = ()) -> None:
         """Start a recorded query; returns when it runs, or while it waits (its message says for what).
@@ -245,6 +247,9 @@ class Engine:
     def progress(self, query_id: str) -> Mapping[str, object]:
         """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
         return next((found for p in self._pools.values() if (found := p.progress(query_id))), {})
+
+    def _has_read(self, query_id: str) -> bool:
+        return any(p.has_read(query_id) for p in self._pools.values())
 
     def beginnings(self, query_id: str) -> dict[str, dict[str, int]]:
         """Where a query began to read: topic, partition, offset; of those that its checkpoint here knows."""

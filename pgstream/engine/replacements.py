@@ -84,8 +84,8 @@ def _reached(here: At | None, there: At) -> bool:
 
 class Replacements:
     """Of the queries whose compute pool this server ``has``; the servers that have the others look after theirs.
-    ``progress`` is what a query told last; ``taken`` is called with the new query and the old one when they have
-    changed places.
+    ``progress`` is what a query told last, ``has_read`` whether it has had all that its sources had at some moment;
+    ``taken`` is called with the new query and the old one when they have changed places.
     """
 
     def __init__(
@@ -93,9 +93,11 @@ class Replacements:
         catalog: Catalog,
         has: Callable[[str], bool],
         progress: Callable[[str], Mapping[str, Any]],
+        has_read: Callable[[str], bool],
         taken: Callable[[str, str], Awaitable[None]],
     ) -> None:
-        self._catalog, self._has, self._progress, self._taken = catalog, has, progress, taken
+        self._catalog, self._has, self._taken = catalog, has, taken
+        self._progress, self._has_read = progress, has_read
         self._before: dict[str, dict[Place, At]] = {}
         self._ends: dict[str, dict[tuple[str, str], int]] = {}
         self._waits: dict[str, float] = {}
@@ -156,7 +158,11 @@ class Replacements:
         return before is not None and ends_passed and _has_begun(query, new) and _passed(before, new)
 
     def _passed_ends(self, id: str) -> bool:
-        """Whether the query has read all that its sources had when it was first asked."""
+        """Whether the query has read all that its sources had when it was first asked. One that began again and found
+        nothing new tells no progress.
+        """
+        if self._has_read(id):
+            return True
         sources = self._progress(id).get("sources", {})
         if not sources:
             return False

@@ -244,7 +244,7 @@ async def test_a_view_is_replaced_by_the_server_that_has_the_new_query() -> None
     async def take(new: str, old: str) -> None:
         taken.append((new, old))
 
-    here = Replacements(catalog, pools.__contains__, lambda id: {}, take)  # type: ignore[arg-type]
+    here = Replacements(catalog, pools.__contains__, lambda id: {}, lambda id: False, take)  # type: ignore[arg-type]
     for _ in range(3):
         await here.look()
     assert not catalog.asked and not taken
@@ -266,6 +266,27 @@ async def test_what_a_server_died_over_is_finished_by_the_next(monkeypatch: pyte
         taken.append((new, old))
 
     monkeypatch.setattr(catalog, "finish_replacements", finish)
-    here = Replacements(catalog, {"p"}.__contains__, lambda id: {}, take)  # type: ignore[arg-type]
+    here = Replacements(catalog, {"p"}.__contains__, lambda id: {}, lambda id: False, take)  # type: ignore[arg-type]
     await here.look()
     assert taken == [("new", "old")] and catalog.asked == []
+
+
+async def test_one_that_began_again_with_nothing_new_has_read_it_all() -> None:
+    """It reads a topic that the old one does not, and tells no progress since a start: there was nothing."""
+    catalog, taken, idle = Replaced(), list[Any](), set[str]()
+
+    async def consumed(view: Any, ids: Any) -> dict[str, Any]:
+        both = [{"store": "k", "at": {t: {"0": 1}}} for t in ("t", "u")]
+        return {"old": (1, both[:1]), "new": (1, both)}
+
+    async def take(new: str, old: str) -> None:
+        taken.append((new, old))
+
+    catalog.consumed = consumed  # type: ignore[method-assign]
+    here = Replacements(catalog, {"p"}.__contains__, lambda id: {}, idle.__contains__, take)  # type: ignore[arg-type]
+    for _ in range(3):
+        await here.look()
+    assert taken == []
+    idle.add("new")
+    await here.look()
+    assert taken == [("new", "old")]
