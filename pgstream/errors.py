@@ -603,6 +603,16 @@ class NotReady(PgStreamError, sqlstate="55000", ds_code="3E001", message="{what}
     """The object exists but cannot serve now; the hint says when it can."""
 
 
+class Superseded(
+    PgStreamError,
+    sqlstate="55000",
+    ds_code="3E001",
+    message="{what} by now",
+    hint="Send the statement again: it goes by the view as it is then.",
+):
+    """A statement went by what has just been replaced. Nothing is done."""
+
+
 class NoRegistry(
     PgStreamError,
     sqlstate="55000",

@@ -75,11 +75,11 @@ from pgstream.config import Config
 from pgstream.errors import (
     BeingReplaced,
     DependentsExist,
-    NotReady,
     NotSupported,
     PgStreamError,
     ReadersRemain,
     RelayedError,
+    Superseded,
     UndefinedQuery,
     UndefinedRelation,
     UndefinedSchema,
@@ -549,7 +549,7 @@ class Catalog:
         """A query, and the relation it makes, or neither. ``reads``: the views whose changes it reads. ``sources``:
         what its plan was made from, those that it writes and does not make among it. ``application``: all relations
         that it makes, whether the query writes them, and their places in the text. Errors: UndefinedRelation when a
-        source is gone since, or another one by now; NotReady, NotSupported for a view that has changed since.
+        source is gone since, or another one by now; Superseded, NotSupported for a view that has changed since.
         """
         async with self._change() as change:
             made = await queries.create(change.session, record)
@@ -567,8 +567,7 @@ class Catalog:
             if now.id != source.id:
                 raise UndefinedRelation(name=str(source.full))
             if now.kind == "materialized_view" and not replacing.same_shape(now, source):
-                what = f'materialized view "{now.full}" has other columns or another key by now'
-                raise NotReady(what=what, hint="Send the statement again: it goes by the view as it is then.")
+                raise Superseded(what=f'materialized view "{now.full}" has other columns or another key')
 
     async def _log_views(self, change: Change, query: QueryRecord, reads: Collection[FullName]) -> None:
         views = [rows.relation(await relations.find(change.session, view)) for view in reads]
@@ -590,14 +589,13 @@ class Catalog:
         reads: Collection[FullName] = (),
         sources: Iterable[RelationRecord] = (),
     ) -> QueryRecord:
-        """A query that is to replace the one that keeps a view. Errors: UndefinedRelation, BeingReplaced, NotReady when
-        another one keeps it than ``view`` says, if it does: what the new one is to be may have changed with that.
+        """A query that is to replace the one that keeps a view. Errors: UndefinedRelation, BeingReplaced, Superseded
+        when another one keeps it than ``view`` says, if it does: what the new one is to be may have changed with that.
         """
         async with self._change() as change:
             before = rows.relation(await relations.find(change.session, view.full, at))
             if view.query not in (None, before.query):
-                what = f'materialized view "{view.full}" has another query by now'
-                raise NotReady(what=what, at=at, hint="Send the statement again: it goes by the view as it is then.")
+                raise Superseded(what=f'materialized view "{view.full}" has another query', at=at)
             for other in await queries.writing(change.session, str(view.full)):
                 if other.id != before.query and other.intended == "running":
                     raise BeingReplaced(name=str(view.full), id=other.id, at=at)

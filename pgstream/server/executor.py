@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pgstream.catalog.authors import working
-from pgstream.errors import DependentsExist
+from pgstream.errors import DependentsExist, Superseded
 from pgstream.statements import access
 from pgstream.statements.base import Column, Context, Result, Statement
 
@@ -26,6 +26,12 @@ class Here:
     """In this process."""
 
     async def execute(self, text: str, statement: Statement, context: Context) -> Result:
+        try:
+            return await self._execute(statement, context)
+        except Superseded:  # the change that found it out has told this server what there is now
+            return await self._execute(statement, context)
+
+    async def _execute(self, statement: Statement, context: Context) -> Result:
         await access.check(context, statement)
         session = context.session
         with working(context.catalog.snapshot.access.user_of(session.user), session.role):

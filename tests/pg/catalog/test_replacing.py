@@ -15,7 +15,7 @@ import pytest
 from pgstream.catalog import queries
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import REPLACES, Catalog
-from pgstream.errors import BeingReplaced, DependentsExist, NotReady, NotSupported, ReadersRemain, UndefinedRelation
+from pgstream.errors import BeingReplaced, DependentsExist, NotSupported, ReadersRemain, Superseded, UndefinedRelation
 from pgstream.names import FullName, beside
 from tests.pg.catalog.conftest import eventually
 from tests.pg.catalog.test_catalog import query, view
@@ -434,7 +434,7 @@ async def test_what_another_query_keeps_by_now_is_not_replaced(catalog: Catalog)
     seen = catalog.snapshot.relations[COUNTS.key]
     new = await catalog.create_replacement(other(), seen)
     assert await catalog.replace_view(new.id, always, 1)
-    with pytest.raises(NotReady) as e:
+    with pytest.raises(Superseded) as e:
         await catalog.create_replacement(other(), seen, 7)
     assert e.value.at == 7 and e.value.hint
     assert await catalog.create_replacement(other(), catalog.snapshot.relations[COUNTS.key])
@@ -486,7 +486,7 @@ async def test_a_view_is_read_as_the_plan_knows_it(catalog: Catalog) -> None:
     await catalog.policies.switch(COUNTS, False)
     new = await catalog.create_replacement(other(key=("userid", "n")), view())
     assert await catalog.replace_view(new.id, always, 1)
-    with pytest.raises(NotReady) as e:
+    with pytest.raises(Superseded) as e:
         await catalog.create_query(reader, view("sums"), reads=[COUNTS], sources=[seen])
     assert e.value.hint
     now = catalog.snapshot.relations[COUNTS.key]
