@@ -19,7 +19,7 @@ from pgstream.config import Config
 from pgstream.embedded.postgres import Postgres
 from pgstream.engine import forward
 from pgstream.engine.forward import Ask, Forward
-from pgstream.errors import DuplicateRelation, PgStreamError, RelayedError, UndefinedQuery
+from pgstream.errors import DuplicateRelation, PgStreamError, RelayedError, Superseded, UndefinedQuery
 from pgstream.names import beside
 from tests.pg.catalog.conftest import eventually
 from tests.pg.catalog.test_catalog import query, stream, view
@@ -169,6 +169,21 @@ async def test_an_index_that_another_server_has_just_made_stays(catalog: Catalog
     assert INDEX.full.key not in catalog.snapshot.relations
     assert await catalog.replace_view(new.id, always, 1)
     assert ask("SELECT to_regclass('by_n')") == [["by_n"]]
+
+
+async def test_who_went_by_what_is_replaced_knows_it_then(catalog: Catalog, second: Catalog) -> None:
+    """So that its statement can be run again at once."""
+    await catalog.create_query(other(), view())
+    await second.refresh()
+    assert second._watch is not None
+    second._watch.cancel()
+    new = await catalog.create_replacement(other(), view())
+    assert await catalog.replace_view(new.id, always, 1)
+    seen = second.snapshot.relations[COUNTS.key]
+    assert seen.query != new.id
+    with pytest.raises(Superseded):
+        await second.create_replacement(other(), seen)
+    assert second.snapshot.relations[COUNTS.key].query == new.id
 
 
 async def test_staging_tables_of_two_queries_of_a_view_have_names_of_their_own(catalog: Catalog) -> None:
