@@ -337,9 +337,11 @@ class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
 
     async def _comes_from(self, ctx: Context, before: RelationRecord, p: Prepared) -> bool:
         """Whether the new query reads the view, or what other queries make of it, those too that are to take over a
-        view themselves.
+        view themselves, and those that have ended and REPAIR would run again.
         """
-        queries = [q for q in await ctx.catalog.queries() if q.intended == "running"]
+        keepers = {r.query for r in ctx.catalog.snapshot.relations.values() if r.kind == self.kind}
+        every = await ctx.catalog.queries(include_ended=True)
+        queries = [q for q in every if q.intended == "running" or q.id in keepers]
         found, ahead = set[str](), [str(s.full) for s in p.planned.sources]
         while ahead:
             if (name := ahead.pop()) not in found:

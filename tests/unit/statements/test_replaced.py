@@ -20,8 +20,8 @@ def name(relation: str) -> str:
     return f"main.public.{relation}"
 
 
-def query(sink: str, *sources: str, intended: str = "running") -> Any:
-    return SimpleNamespace(sinks=(name(sink),), sources=tuple(map(name, sources)), intended=intended)
+def query(sink: str, *sources: str, intended: str = "running", id: str = "") -> Any:
+    return SimpleNamespace(id=id, sinks=(name(sink),), sources=tuple(map(name, sources)), intended=intended)
 
 
 @pytest.mark.parametrize(
@@ -33,20 +33,27 @@ def query(sink: str, *sources: str, intended: str = "running") -> Any:
         # One that is to take over a view: each would read the other in the end.
         ([query("a", "s"), query("a", "v"), query("v", "s")], ["a"], True),
         ([query("a", "s"), query("a", "v", intended="terminated"), query("v", "s")], ["a"], False),
+        # REPAIR would run it again.
+        ([query("a", "v", intended="terminated", id="keeper"), query("v", "s")], ["a"], True),
+        ([query("copy", "v", intended="terminated", id="copier"), query("v", "s")], ["copy"], False),
         # What INSERT INTO writes comes of what it reads.
         ([query("s", "v"), query("v", "s")], ["s"], True),
         ([query("a", "b"), query("b", "a"), query("v", "s")], ["a"], False),
     ],
 )
 async def test_none_that_reads_what_comes_of_the_view(queries: list[Any], reads: list[str], comes: bool) -> None:
-    async def listed() -> list[Any]:
+    async def listed(*, include_ended: bool) -> list[Any]:
+        assert include_ended
         return queries
 
-    ctx: Any = SimpleNamespace(catalog=SimpleNamespace(queries=listed))
+    made = {r: SimpleNamespace(kind=kind, query=q) for r, kind, q in
+            (("a", "materialized_view", "keeper"), ("s", "stream", None), ("copy", "stream", "copier"))}  # fmt: skip
+    snapshot = SimpleNamespace(relations=made)
+    ctx: Any = SimpleNamespace(catalog=SimpleNamespace(queries=listed, snapshot=snapshot))
     planned = SimpleNamespace(sources=[SimpleNamespace(full=name(r)) for r in reads])
     view: Any = SimpleNamespace(full=FullName("main", "public", "v"))
     prepared: Any = SimpleNamespace(planned=planned)
-    asked = ReplaceMaterializedViewAs._comes_from(None, ctx, view, prepared)  # type: ignore[arg-type]
+    asked = ReplaceMaterializedViewAs._comes_from(ReplaceMaterializedViewAs, ctx, view, prepared)  # type: ignore[arg-type]
     assert await asked is comes
 
 
