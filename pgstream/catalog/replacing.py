@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
+import psycopg
+
 from pgstream.catalog import difference, expiry, ledger, objects, own_tables, view_logs
 from pgstream.catalog.databases import STATE
 from pgstream.catalog.postgres import Connection, run
@@ -21,6 +23,8 @@ from pgstream.names import beside, quote_literal
 from pgstream.names import quote_always as q
 
 _LOOK_S = 0.05
+_READERS_WAIT_S, _READERS_GO_S = 0.25, 0.5
+"""Who asks for a view while the exchange waits for it alone waits, too: so short, and then has it for so long."""
 Consumed = list[dict[str, Any]]
 Enough = Callable[[Consumed, Consumed], bool]
 Waiting = Callable[[], Awaitable[Mapping[str, int]]]
@@ -89,7 +93,7 @@ async def exchange(
     if same_shape(before, after):
         await difference.bring(conn, after, table, beside(new))
     else:
-        await _reshape(conn, before, after, set(indexes))
+        await _reshape(conn, before, after, set(indexes), within_s)
     await view_logs.take_turns_with(conn, after)
     await run(
         conn,
@@ -143,7 +147,31 @@ def follows(before: RelationRecord, after: RelationRecord) -> bool:
     return same_shape(before, after) and before.mode != "append"
 
 
-async def _reshape(conn: Connection, before: RelationRecord, after: RelationRecord, indexes: set[str]) -> None:
+async def _have_alone(conn: Connection, table: str, within_s: float) -> None:
+    """Lock a table against all others, also readers; inside the caller's transaction.
+
+    A transaction that has read it may stay open, and who comes after us waits behind us: each attempt is short.
+    """
+    end = asyncio.get_running_loop().time() + within_s
+    while True:
+        try:
+            async with conn.transaction():  # a savepoint: what the failed attempt waited for is let go
+                await run(
+                    conn,
+                    f"SET LOCAL lock_timeout = '{_READERS_WAIT_S}s'",
+                    f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
+                    f"SET LOCAL lock_timeout = '{within_s}s'",
+                )
+                return
+        except psycopg.errors.LockNotAvailable:
+            if asyncio.get_running_loop().time() >= end:
+                raise
+        await asyncio.sleep(_READERS_GO_S)
+
+
+async def _reshape(
+    conn: Connection, before: RelationRecord, after: RelationRecord, indexes: set[str], within_s: float
+) -> None:
     """New columns at the end, or another key: all rows anew. Readers wait for the end of the transaction."""
     table, listed = ledger.table(before), ", ".join(q(c.name) for c in after.columns)
     more = after.columns[len(before.columns) :]
@@ -152,9 +180,9 @@ async def _reshape(conn: Connection, before: RelationRecord, after: RelationReco
         [table],
     )
     ours = [name for (name,) in await found.fetchall() if name not in indexes]
+    await _have_alone(conn, table, within_s)
     await run(
         conn,
-        f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
         *(f"DROP INDEX {q(before.full.schema)}.{q(name)}" for name in ours),
         *(f"ALTER TABLE {table} ADD COLUMN {q(c.name)} {c.type.pg}" for c in more),
         f"DELETE FROM {table}",

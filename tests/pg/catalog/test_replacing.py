@@ -6,16 +6,26 @@ import asyncio
 import dataclasses
 import json
 import threading
+import time
 import uuid
 from typing import Any
 
 import psycopg
 import pytest
 
-from pgstream.catalog import queries
+from pgstream.catalog import queries, replacing
+from pgstream.catalog.postgres import LOCKED
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import REPLACES, Catalog
-from pgstream.errors import BeingReplaced, DependentsExist, NotSupported, ReadersRemain, Superseded, UndefinedRelation
+from pgstream.errors import (
+    BeingReplaced,
+    DependentsExist,
+    NotSupported,
+    ReadersRemain,
+    RelayedError,
+    Superseded,
+    UndefinedRelation,
+)
 from pgstream.names import FullName, beside
 from tests.pg.catalog.conftest import eventually
 from tests.pg.catalog.test_catalog import query, view
@@ -132,6 +142,38 @@ async def test_readers_wait_for_nothing(catalog: Catalog, postgres, ask, write) 
     over.set()
     thread.join()
     assert wrong == [] and seen == {(1000, 1, 1), (1000, 2, 2)}
+
+
+async def test_new_columns_wait_for_a_transaction_and_readers_for_neither(
+    catalog: Catalog, postgres, ask, write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has read the view stays open, so that nobody can have the view alone."""
+    monkeypatch.setattr(replacing, "_READERS_WAIT_S", 0.05)
+    await catalog.create_query(other(), view())
+    more = other(columns=(TEXT, NUMBER, {"name": "more", "type": "BIGINT"}))
+    new = await catalog.create_replacement(more, view())
+    write(f"INSERT INTO {beside(new.id)} VALUES ('a', 1, 2)")
+    url, over, looks = postgres.url("main", "admin", "first's password"), threading.Event(), []
+
+    def read() -> None:
+        with psycopg.connect(url, autocommit=True, options="-c role=sysadmin -c lock_timeout=1s") as conn:
+            while not over.is_set():
+                looks.append(conn.execute("SELECT userid FROM counts").fetchall())
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=read)
+    with psycopg.connect(url, options="-c role=sysadmin") as opened:
+        assert opened.execute("SELECT userid FROM counts").fetchall() == []
+        thread.start()
+        with pytest.raises(RelayedError) as e:
+            await catalog.replace_view(new.id, always, 3)
+        assert e.value.sqlstate == LOCKED and thread.is_alive()
+    assert await catalog.replace_view(new.id, always, 3)
+    while [("a",)] not in looks and thread.is_alive():
+        pass
+    over.set()
+    thread.join()
+    assert looks[-1] == [("a",)] and ask("SELECT more FROM counts") == [[2]]
 
 
 async def test_not_before_it_is_as_far(catalog: Catalog, ask, write) -> None:
