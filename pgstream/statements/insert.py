@@ -1,6 +1,7 @@
 """INSERT INTO … SELECT: a continuous query into a relation that is there.
 
-Owns: the grammar, and how output columns fill the sink's: by position, as PostgreSQL does it (the manual is silent).
+Owns: the grammar, and how output columns fill the sink's: by position, or those of a list in its order, as PostgreSQL
+does it (the manual is silent).
 Must not know: how a select is planned or a query started.
 Manual: "INSERT INTO". INSERT INTO of PostgreSQL's own tables never comes here.
 """
@@ -14,8 +15,16 @@ from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import ColumnRecord, RelationRecord
-from pgstream.errors import InvalidOption, InvalidStatement, NotYet, TypeMismatch, WrongKind
-from pgstream.names import Name, QName, quote_spark
+from pgstream.errors import (
+    DuplicateColumn,
+    InvalidOption,
+    InvalidStatement,
+    NotYet,
+    TypeMismatch,
+    UndefinedColumn,
+    WrongKind,
+)
+from pgstream.names import Name, QName, closest, quote_spark
 from pgstream.planner.held import lateness
 from pgstream.planner.plan import Expr, Project
 from pgstream.planner.select import Planned
@@ -42,16 +51,16 @@ _CONSTANT = re.compile(r"'(?:[^'\\]|\\.|'')*'|-?\d[\w.+-]*|true|false", re.I | r
 
 @dataclass(frozen=True, slots=True)
 class InsertInto(Statement):
-    """INSERT INTO relation_name [WITH ( 'parameter' = value [, ...] )] select_statement [PARTITION BY column [, ...]]
-    [QUERY WITH ( 'parameter' = value [, ...] )];
+    """INSERT INTO relation_name [( column [, ...] )] [WITH ( 'parameter' = value [, ...] )] select_statement
+    [PARTITION BY column [, ...]] [QUERY WITH ( 'parameter' = value [, ...] )];
 
     Start a continuous query that writes into an existing stream, changelog or table, exactly once. The select's columns
-    fill the relation's by position and take its types; columns without a counterpart are NULL. The record key is made
-    of the PARTITION BY columns (named as in the relation), or as the relation says. A changelog's primary key is filled
-    by the key of the select, and by constants beside it, which tell the rows of several selects apart. A table with a
-    primary key has one row of each, a later one in place of an earlier; a table without has every row. WITH tunes this
-    query's producer ('kafka.producer.linger.ms'). QUERY WITH ('execution.mode' = 'realtime') writes each record as it
-    comes, at least once, as in CREATE STREAM AS SELECT. The answer is the query's row.
+    fill the relation's, or those that are listed, by position and take their types; others are NULL. The record key is
+    made of the PARTITION BY columns (named as in the relation), or as the relation says. A changelog's primary key is
+    filled by the key of the select, and by constants beside it, which tell the rows of several selects apart. A table
+    with a primary key has one row of each, a later one in place of an earlier; a table without has every row. WITH
+    tunes this query's producer ('kafka.producer.linger.ms'). QUERY WITH ('execution.mode' = 'realtime') writes each
+    record as it comes, at least once, as in CREATE STREAM AS SELECT. The answer is the query's row.
     """
 
     words: ClassVar = ("INSERT", "INTO")
@@ -59,6 +68,7 @@ class InsertInto(Statement):
     columns: ClassVar = DDL_ROW
 
     name: QName
+    listed: tuple[Name, ...]
     given: Options
     select: Select
     partition_by: tuple[Name, ...]
@@ -68,20 +78,20 @@ class InsertInto(Statement):
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
         name = c.qname()
+        is_list = c.peek("(") and not (c.peek("(", "SELECT") or c.peek("(", "WITH") or c.peek("(", "("))
+        listed = tuple(c.name_list()) if is_list else ()
         if c.peek("VALUES") or c.peek("DEFAULT"):
             raise NotYet(
                 what="INSERT INTO a stream or changelog with VALUES",
                 at=c.at,
                 hint="INSERT INTO ENTITY topic VALUE('{…}') writes one JSON record.",
             )
-        if c.peek("(") and not (c.peek("(", "SELECT") or c.peek("(", "WITH") or c.peek("(", "(")):
-            raise NotYet(what="INSERT INTO with a column list", at=c.at, hint="Columns are matched by position.")
         given = c.properties() if c.peek("WITH", "(") and c.accept("WITH") else {}
         select = c.select()
         partition_by = c.partition_by()
         query_with = c.query_with()
         c.end()
-        return cls(name, given, select, partition_by, query_with)
+        return cls(name, listed, given, select, partition_by, query_with)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
         return (Need("create_query"), Need("insert", "relation", self.name), *access.reads(self.select),
@@ -111,8 +121,9 @@ class InsertInto(Statement):
         if into.kind == "stream":
             sinks.check_kind(planned, "stream", "INSERT INTO a stream", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
-        filled = replace(planned, root=self._fill(into, planned, columns))
-        self._check_primary_key(into, planned, columns)
+        targets = self._targets(into, len(columns))
+        filled = replace(planned, root=self._fill(into, targets, planned, columns))
+        self._check_primary_key(into, targets, planned, columns)
         if into.kind == "table":
             return self._table(ctx, into, planned, filled, options)
         d = sinks.settle(
@@ -148,14 +159,32 @@ class InsertInto(Statement):
         places.store_type(ctx.snapshot.store_of(into)).require(Can.SINK, self.name.at)
         return into
 
-    def _fill(self, into: RelationRecord, planned: Planned, columns: Sequence[ColumnRecord]) -> Project:
-        if len(columns) > len(into.columns):
+    def _targets(self, into: RelationRecord, given: int) -> Sequence[ColumnRecord]:
+        """The columns that the select's fill, in its order; ``given``: how many those are."""
+        columns, targets = {c.name: c for c in into.columns}, {}
+        for name in self.listed:
+            if name.text not in columns:
+                raise UndefinedColumn(name=name.text, at=name.at, hint=closest(name.text, columns))
+            if name.text in targets:
+                raise DuplicateColumn(name=name.text, at=name.at)
+            targets[name.text] = columns[name.text]
+        if given < len(targets):
+            what = "INSERT INTO has more target columns than expressions"
+            raise InvalidStatement(what=what, at=self.listed[given].at)
+        return tuple(targets.values()) or into.columns
+
+    def _fill(
+        self, into: RelationRecord, targets: Sequence[ColumnRecord], planned: Planned, columns: Sequence[ColumnRecord]
+    ) -> Project:
+        if len(columns) > len(targets):
             raise InvalidStatement(
-                what="INSERT INTO has more expressions than target columns", at=self._at(planned, len(into.columns))
+                what="INSERT INTO has more expressions than target columns", at=self._at(planned, len(targets))
             )
+        of = {target.name: i for i, target in enumerate(targets[: len(columns)])}
         filled = []
-        for i, target in enumerate(into.columns):
-            if i >= len(columns):
+        for target in into.columns:
+            i = of.get(target.name)
+            if i is None:
                 if not target.nullable:
                     raise TypeMismatch(
                         what=f'column "{target.name}" cannot be null, and the select has no value for it',
@@ -180,14 +209,16 @@ class InsertInto(Statement):
         at = expressions[index].at if index < len(expressions) else None
         return at if at is not None else self.select.at
 
-    def _check_primary_key(self, into: RelationRecord, planned: Planned, columns: Sequence[ColumnRecord]) -> None:
+    def _check_primary_key(
+        self, into: RelationRecord, targets: Sequence[ColumnRecord], planned: Planned, columns: Sequence[ColumnRecord]
+    ) -> None:
         """Rows that replace each other must do so under the sink's key too."""
         if planned.mode != "upsert":
             return
         position = {c.name: i for i, c in enumerate(columns)}
-        key = {into.columns[position[k]].name for k in planned.key if k in position}
+        key = {targets[position[k]].name for k in planned.key if k in position}
         # A constant is the same for every row, so rows of one key of the select are of one key of the sink beside it.
-        same = {t.name for t, e in zip(into.columns, output(planned), strict=False) if _CONSTANT.fullmatch(e.sql)}
+        same = {t.name for t, e in zip(targets, output(planned), strict=False) if _CONSTANT.fullmatch(e.sql)}
         if not key <= set(into.primary_key) <= key | same or len(key) < len(planned.key):
             raise InvalidStatement(
                 what=f"the select's key ({', '.join(planned.key)}) does not fill the primary key "
