@@ -41,9 +41,9 @@ spark.network.crypto.enabled true
 class Cluster:
     """``url`` is its master's; ``environ`` what a server is started with whose default pool is on it."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path, cores: int = 1) -> None:
         folder.mkdir(parents=True)
-        self.folder, self.port = folder, free_port()
+        self.folder, self.port, self._cores = folder, free_port(), cores
         self.url = f"spark://{HOST}:{self.port}"
         self.conf = folder / "conf"
         self.conf.mkdir()
@@ -55,7 +55,7 @@ class Cluster:
         try:
             self._spawn("master", "master.Master", "--port", str(self.port))
             within(120, lambda: "I have been elected leader" in self.log("master"))
-            for _ in range(workers):
+            for _ in range(2):
                 self.add_worker()
         except BaseException:
             self.close()
@@ -65,11 +65,10 @@ class Cluster:
         return (self.folder / f"{name}.log").read_text()
 
     def add_worker(self) -> None:
-        """One more, of one core."""
+        """One more; it has a gigabyte for each core."""
         name = f"worker{len(self.workers)}"
-        place = str(self.folder / name)
-        of_one_core = ("--cores", "1", "--memory", "1g", "--work-dir", place)
-        self.workers.append(self._spawn(name, "worker.Worker", *of_one_core, self.url))
+        size = ("--cores", str(self._cores), "--memory", f"{self._cores}g", "--work-dir", str(self.folder / name))
+        self.workers.append(self._spawn(name, "worker.Worker", *size, self.url))
         within(120, lambda: "Successfully registered with master" in self.log(name))
 
     def _spawn(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -118,9 +117,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Cluster]:
-    """A cluster with two workers of one core each."""
-    cluster = Cluster(folder)
+def running(folder: Path, cores: int = 1) -> Iterator[Cluster]:
+    """A cluster with two workers of so many cores each."""
+    cluster = Cluster(folder, cores)
     try:
         yield cluster
     finally:
@@ -128,8 +127,10 @@ def running(folder: Path) -> Iterator[Cluster]:
 
 
 def main(command: list[str]) -> int:
-    """Run a command with a cluster that servers started by it use."""
-    with tempfile.TemporaryDirectory(prefix="pgsc") as folder, running(Path(folder) / "cluster") as cluster:
+    """Run a command with a cluster that servers started by it use. A pool holds its two cores for as long as it runs:
+    there are those of three, for tests that start a server or two beside the one of all.
+    """
+    with tempfile.TemporaryDirectory(prefix="pgsc") as folder, running(Path(folder) / "cluster", 3) as cluster:
         return subprocess.call(command, env={**os.environ, **cluster.environ})
 
 
