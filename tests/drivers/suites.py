@@ -86,6 +86,12 @@ _TOKIO_FLAGS = (
     "with-time-0_3 with-uuid-1",
 )
 
+_GO_PG = (
+    ('User:      "postgres",', 'User: os.Getenv("PGUSER"),'),
+    ('Password:  "postgres",', 'Password: os.Getenv("PGPASSWORD"),'),
+)
+_NOT_HERE = ("SQLX_MYSQL_DSN", "SQLX_SQLITE_DSN")
+
 SUITES: list[Suite] = [
     Sdist("psycopg2", "2.9.13", env=_psycopg2),
     Sdist("asyncpg", "0.32.0"),
@@ -122,6 +128,29 @@ SUITES: list[Suite] = [
         expected={"TestConnectProtocolVersion32": _PROTOCOL},
     ),
     GoModule("pgconn", "v1.14.3", module="github.com/jackc/pgconn", env=_pgx),
+    GoModule("pgx4", "v4.18.3", module="github.com/jackc/pgx/v4", env=_pgx),
+    GoModule("pgtype", "v1.14.4", module="github.com/jackc/pgtype", env=_pgx),
+    GoModule(
+        "go-pg",
+        "v10.11.0",
+        module="github.com/go-pg/pg/v10",
+        env=lambda p: p.env | {"PGSSLMODE": "disable"},
+        packages=(".",),
+        edits={"db_test.go": _GO_PG},
+    ),
+    GoModule(
+        "pgdriver",
+        "v1.2.18",
+        module="github.com/uptrace/bun/driver/pgdriver",
+        env=lambda p: {"PG": f"{p.url('postgres')}?sslmode=disable"},
+        edits={"go.mod": (("replace github.com/uptrace/bun => ../..", ""),)},
+    ),
+    GoModule(
+        "sqlx",
+        "v1.4.0",
+        module="github.com/jmoiron/sqlx",
+        env=lambda p: {"SQLX_POSTGRES_DSN": f"{p.url()}?sslmode=disable"} | dict.fromkeys(_NOT_HERE, "skip"),
+    ),
     Crate("tokio-postgres", "0.7.18", flags=_TOKIO_FLAGS, edits=_TOKIO_EDITS),
     MavenProject(
         "vertx",
