@@ -157,6 +157,12 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     pid: int
 
 
+class Executors(msgspec.Struct, frozen=True, tag="executors"):
+    """Work waits for the first executor that the cluster gives the pool, or no longer does."""
+
+    wanted: bool
+
+
 class Analyzed(msgspec.Struct, frozen=True, tag="analyzed"):
     """Output columns in order: (name, Spark catalogString of the type, nullable), without the hidden ones."""
 
@@ -244,7 +250,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Request = Analyze | Compile | Start | Stop | More | Shutdown
-Event = Preparing | Ready | Analyzed | Compiled | Failed | Running | Alive | Rows | Progress | Idle | Ended
+Event = Preparing | Ready | Executors | Analyzed | Compiled | Failed | Running | Alive | Rows | Progress | Idle | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

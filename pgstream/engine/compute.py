@@ -33,6 +33,7 @@ from pgstream.engine.channel import (
     Compiled,
     Ended,
     Event,
+    Executors,
     Failed,
     Idle,
     Progress,
@@ -43,7 +44,7 @@ from pgstream.engine.channel import (
 )
 from pgstream.engine.computation import Computation
 from pgstream.engine.leave import leave_own
-from pgstream.engine.life import Queries
+from pgstream.engine.life import NO_EXECUTOR, Queries
 from pgstream.engine.lock import Holder, PoolLock
 from pgstream.engine.pool import Pool, Prepare
 from pgstream.engine.readers import Place
@@ -193,8 +194,9 @@ class ComputePool:
 
     @property
     def why(self) -> str:
-        """What keeps the worker from being ready, while it is starting."""
-        return self._pool.why if self.state == "starting" else ""
+        """What keeps the worker from being ready, while it is starting, or from working."""
+        waits = NO_EXECUTOR if self._pool.wants_executors else ""
+        return self._pool.why if self.state == "starting" else waits
 
     @property
     def is_asked(self) -> bool:
@@ -402,6 +404,8 @@ class ComputePool:
                     self._queries.ended(event)
             case Analyzed() | Compiled() | Failed():
                 self._answer(event)
+            case Executors():
+                self._queries.executors(event)
             case Ready():
                 if self._has:
                     self._queries.reconcile()

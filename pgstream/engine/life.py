@@ -26,7 +26,7 @@ from pgstream.catalog import rights
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.engine import faults, requests
-from pgstream.engine.channel import Alive, Ended, Fault, Request, Running, Stop
+from pgstream.engine.channel import Alive, Ended, Executors, Fault, Request, Running, Stop
 from pgstream.engine.leave import leave, unmark
 from pgstream.engine.pool import pause
 from pgstream.engine.progress import ProgressLog
@@ -36,6 +36,7 @@ from pgstream.names import FullName
 from pgstream.tasks import whole
 
 LAUNCH_S = 10.0
+NO_EXECUTOR = "waiting: the cluster has given the pool no executor yet"
 REGAIN = "Grant it again, then RESTART QUERY."
 STOP_S = 15.0
 MEND_S = 5.0
@@ -365,6 +366,15 @@ class Queries:
             # After a failure it runs when its sources answer: until then it still waits for them.
             if run.failures == 0:
                 self._spawn(self._ran(run))
+
+    def executors(self, event: Executors) -> None:
+        for run in self._runs.values():
+            self._spawn(self._unserved(run, NO_EXECUTOR if event.wanted else ""))
+
+    async def _unserved(self, run: Run, said: str) -> None:
+        async with run.lock:
+            if run.at_worker and not run.stopping and not run.failures:
+                await self._record(run, message=said)
 
     def alive(self, event: Alive) -> None:
         run = self._runs.get(event.query)

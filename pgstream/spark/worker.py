@@ -21,6 +21,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -41,6 +42,7 @@ from pgstream.engine.channel import (
     Compile,
     Compiled,
     Ended,
+    Executors,
     Failed,
     Fault,
     Idle,
@@ -71,6 +73,7 @@ _PREFIX = "pgstream-worker-"
 _POLL_MS = 500
 _JOBS = 8
 _SETTLED_S = 60
+_EXECUTORS_S = 5
 KILLED = 128 + signal.SIGKILL
 Asked = TypeVar("Asked", Analyze, Compile, Start)
 # Less than the server waits for us (its setting ``shutdown_grace_s``, 5 s).
@@ -110,6 +113,8 @@ class Worker:
         java = str(self.spark._jvm.System.getProperty("java.version"))
         log.info("spark session ready", spark=pyspark.__version__, java=java, python=platform.python_version())
         self.channel.send(Ready(pyspark.__version__, java, os.getpid()))
+        if not self.settings.in_one_jvm:
+            threading.Thread(target=self._count_executors, name="executors", daemon=True).start()
         while True:
             request = self.channel.requests.get()
             if isinstance(request, Shutdown):
@@ -258,6 +263,22 @@ class Worker:
             for event in told:
                 self._edge(lambda event=event: self._one(event))  # type: ignore[misc]
             self._sweep()
+
+    def _count_executors(self) -> None:
+        """Tell when there has been work, and no executor for it, at two looks, and when that is over."""
+        tracker: Any = self.spark.sparkContext._jsc.sc().statusTracker()
+        told = before = False
+        while True:
+            time.sleep(_EXECUTORS_S)
+            try:
+                # The driver is one of them; where executors come and go with the work, none is what there should be.
+                wanted = len(tracker.getExecutorInfos()) < 2 and len(tracker.getActiveJobIds()) > 0
+            except (Py4JError, OSError):
+                return  # the JVM's end is for others to see
+            if told != (wanted and before):
+                told = not told
+                self.channel.send(Executors(told))
+            before = wanted
 
     def _sweep(self) -> None:
         """A query's session has Java objects, and stands in cycles of Python: Java's go when those are collected."""

@@ -173,8 +173,9 @@ def test_no_secret_is_in_what_a_cluster_shows(far: Server, cluster: Cluster, kaf
 def test_a_folder_that_executors_do_not_have_is_refused(
     workspace: Path, cluster: Cluster, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process has a folder of its own by this name, as machines do that share nothing."""
-    cluster.add_worker()  # the other server's pool has the cores of the others
+    """Each process has a folder of its own by this name, as machines do that share nothing. Until there is an executor,
+    nothing is known of that, and what is waited for is said.
+    """
     kafka.topic("apart_in")
     kafka.produce("apart_in", [(None, '{"id": 1}')])
     aside = workspace / "apart_cwd"
@@ -191,6 +192,10 @@ def test_a_folder_that_executors_do_not_have_is_refused(
             (query,) = run(
                 db, "CREATE MATERIALIZED VIEW apart_view AS SELECT id, count(*) AS n FROM apart_in GROUP BY id"
             )
+            why = "the cluster has given the pool no executor yet"  # the other server's pool has all cores
+            within(300, lambda: why in (facts(db, query)["message"] or ""), every=0.5)
+            assert [why in r[3] for r in db.execute("LIST COMPUTE_POOLS").fetchall() if r[0] == "default"] == [True]
+            cluster.add_worker()
             why = "the checkpoint's folder is not that of all executors"
             within(300, lambda: why in (facts(db, query)["message"] or ""), every=0.5)
             assert db.execute("SELECT * FROM apart_view").fetchall() == []

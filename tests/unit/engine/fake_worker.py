@@ -4,7 +4,7 @@
 kills itself; ``crash``: it ends by itself; all only for the first ``times`` attempts. ``slow``: the first batch of the
 query never ends. ``deaf``: Stop is answered only at the second one. Interactive queries count up for ever, within their
 credit. Every request is noted in the file ``FAKE_TRACE``, one JSON line each; without the file ``FAKE_PREPARES``, where
-one is named, the worker does not become ready.
+one is named, the worker does not become ready. ``unserved``: it has no executor until there is a file of this name.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pgstream.engine.channel import (
     Analyze,
     Analyzed,
     Ended,
+    Executors,
     Failed,
     Fault,
     More,
@@ -93,6 +94,11 @@ def start(request: Start) -> None:
     send(Running(request.query, request.attempt))
     if "slow" in settings:
         return
+    if "unserved" in settings:
+        send(Executors(True))
+        while not Path(settings["unserved"]).exists():
+            time.sleep(0.01)
+        send(Executors(False))
     alias = sources(load(request.plan).root)[0].alias
     if request.beside and alias == "dies":
         os.kill(os.getpid(), signal.SIGKILL)

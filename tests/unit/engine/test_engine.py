@@ -64,6 +64,19 @@ async def test_launch_returns_when_the_query_runs(bench: Bench) -> None:
     assert bench.catalog.records[id].progress["rows_in"] == 10
 
 
+async def test_no_executor_is_said_where_one_looks(bench: Bench, tmp_path: Path) -> None:
+    await bench.engine.start()
+    id = bench.catalog.add(unserved=str(tmp_path / "served"))
+    await bench.engine.launch(id)
+    why = "waiting: the cluster has given the pool no executor yet"
+    await until(lambda: bench.catalog.records[id].message == why)
+    assert bench.engine.pool_state("default") == ("running", why)
+    (tmp_path / "served").touch()
+    await until(lambda: bench.catalog.records[id].message == "")
+    assert bench.engine.pool_state("default") == ("running", "")
+    await bench.engine.stop()
+
+
 async def test_attempt_is_recorded_before_the_worker_hears_it(bench: Bench) -> None:
     id = bench.catalog.add()
     bench.catalog.records[id] = replace(bench.catalog.records[id], attempt=41, actual="running")
