@@ -2,14 +2,16 @@
 
 Owns: the rows of policies, and the comparison with what PostgreSQL has. The worker owns a view's table, and PostgreSQL
 asks no owner, so a view's query is never held up; the view's own role sees all rows by a policy of ours.
-Must not know: who may make a policy. What is inside USING was checked by its statement; it is read as the worker, who
-may do nothing but keep views; what its writer could not name in a view of PostgreSQL's is refused afterwards, as
-PostgreSQL keeps whatever a policy names from being dropped. Start reading at ``Policies``; ``heal`` runs at each start.
+Must not know: who may make a policy. What is inside USING was checked by its statement; PostgreSQL reads it in the
+superuser's session, so that no code of a client's may run then (``_read``). What its writer could not name in a view of
+PostgreSQL's is refused afterwards, as PostgreSQL keeps whatever a policy names from being dropped. Start reading at
+``Policies``; ``heal`` runs at each start.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -54,6 +56,11 @@ _HIDDEN = f"SELECT DISTINCT polname FROM ({_NAMED}) x WHERE nspname = '{STATE}' 
 _CLOSED = f"""
 SELECT nspname FROM ({_NAMED}) x
 WHERE polname = %s AND (nspname = '{STATE}' OR NOT has_schema_privilege(%s, oid, 'USAGE')) ORDER BY 1 LIMIT 1"""
+
+# As PostgreSQL takes an expression apart, in which ``statements.policies`` lets no other strings and no comments be.
+_PART = re.compile(r"""(?as)'(?:[^']|'')*'|"(?:[^"]|"")*"|\d+\.\d*|\.\d+|[\w\x80-\U0010ffff]+|\s+|.""")
+_TYPES = frozenset({"date", "time", "timestamp", "timestamptz", "timetz", "zone", "interval", "numeric", "text"})
+"""Words before a string that say its type, which is PostgreSQL's own where no schema is before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +190,25 @@ def _on(record: RelationRecord) -> str:
 def _create(on: str, p: PolicyRecord) -> str:
     kind = "PERMISSIVE" if p.permissive else "RESTRICTIVE"
     to = ", ".join(q(pg_role(role)) for role in p.roles) or "PUBLIC"
-    return f"CREATE POLICY {q(p.name)} ON {on} AS {kind} FOR SELECT TO {to} USING ({p.using})"
+    return f"CREATE POLICY {q(p.name)} ON {on} AS {kind} FOR SELECT TO {to} USING ({_read(p.using)})"
+
+
+def _read(using: str) -> str:
+    """An expression in words that PostgreSQL reads without running a client's code.
+
+    A string without a type becomes a value of one while it is read: where that is a client's type, by the CHECK of a
+    domain in it. So where a schema is named, strings are text, and what else they are to be they become in a reader's
+    session.
+    """
+    parts: list[str] = []
+    before, last, is_named = "", "", False
+    for part in _PART.findall(using):
+        is_named |= part == "." and last.lower() != "pg_catalog"
+        typed = last.lower() in _TYPES and before != "."
+        parts.append(f"({part}::pg_catalog.text)" if part[0] == "'" and not typed else part)
+        if not part.isspace():
+            before, last = last, part
+    return "".join(parts) if is_named else using
 
 
 async def _state(conn: Connection, record: RelationRecord) -> list[tuple[Any, ...]]:

@@ -288,3 +288,64 @@ def test_a_policy_that_names_what_is_hidden_is_shut_at_a_start(house: House, ask
     ask(f"DROP POLICY pin_a ON {view}")  # while the other stays
     assert {r[0]: r[3] for r in house.superuser(TABLE.format(view), "main")}["pin_b"] == "false"
     ask(f"DROP POLICY pin_b ON {view}")
+
+
+CODE = (
+    "CREATE TABLE public.told (who text); GRANT INSERT ON public.told TO PUBLIC",
+    "CREATE FUNCTION public.tell(t text) RETURNS boolean LANGUAGE plpgsql AS"
+    " $$ BEGIN INSERT INTO public.told VALUES (session_user); RETURN true; END $$",
+    "CREATE DOMAIN public.d AS text CHECK (public.tell(VALUE)); CREATE TYPE public.c AS (d public.d)",
+    "CREATE TABLE public.ds (d public.d, a public.d[], c public.c); GRANT SELECT ON public.ds TO PUBLIC",
+    "CREATE FUNCTION public.takes(a public.d[]) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+    "CREATE FUNCTION public.takes(c public.c) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def code(house: House, tenants: None) -> Iterator[psycopg.Connection]:
+    """What red has, whose domain runs a function of red's as whoever reads a value of it."""
+    house.superuser("GRANT CREATE ON SCHEMA public TO red", "main")
+    house.relation("reds_rows", "materialized_view", owner="red")
+    house.superuser("INSERT INTO reds_rows VALUES (1, 'x')", "main")
+    with house.connect("rosa") as rosa:
+        for text in CODE:
+            rosa.execute(text.encode())
+        yield rosa
+
+
+@pytest.mark.parametrize(
+    "using",
+    [
+        "secret = ANY('{x}'::public.d[])", "CAST('{x}' AS public.d[]) IS NOT NULL", "'(x)'::public.c IS NOT NULL",
+        "public.c '(x)' IS NOT NULL", 'public."c" \'(x)\' IS NOT NULL', "public.takes(c => '(x)')",
+        "EXISTS (SELECT FROM public.ds WHERE a = '{x}')", "EXISTS (SELECT FROM public.ds WHERE c = '(x)')",
+        "ROW('{x}')::public.c IS NOT NULL", "(ARRAY['(x)'])::public.c[] IS NOT NULL",
+        "\"public\".takes(a => '{x}')", "(SELECT a FROM public.ds UNION SELECT '{x}' LIMIT 1) IS NULL",
+    ],
+)  # fmt: skip
+def test_a_policy_is_read_without_a_clients_code(house: House, code: psycopg.Connection, using: str) -> None:
+    """The superuser reads it: code that runs meanwhile could make itself one."""
+    try:
+        code.execute(f"CREATE POLICY p ON reds_rows USING ({using})".encode())
+    except psycopg.Error as e:
+        assert e.sqlstate[:2] == "42"
+    else:
+        house.run(opening.heal(house.catalog._administrator, house.catalog.snapshot, ()))
+        code.execute("DROP POLICY p ON reds_rows")
+    assert code.execute("TABLE public.told").fetchall() == []
+
+
+def test_strings_beside_what_is_not_postgresqls_own(house: House, code: psycopg.Connection, ask: Ask) -> None:
+    """They are text; what else they are to be, they become when rows are read."""
+    code.execute("GRANT SELECT ON reds_rows TO blue; ALTER MATERIALIZED VIEW reds_rows ENABLE ROW LEVEL SECURITY")
+    for using, rows in (
+        ("reds_rows.secret = 'x' AND now() > timestamp with time zone '2020-01-01'", [1]),
+        ("reds_rows.secret = 'it''s' OR id = 2", []),
+        ("reds_rows.id = '1'::bigint AND secret LIKE 'x%' AND secret IN ('x', 'y')", [1]),
+        ("'x'::public.d = secret", [1]),
+    ):
+        code.execute(f"CREATE POLICY p ON reds_rows USING ({using})".encode())
+        assert ids(ask, "reds_rows", "bert") == rows
+        code.execute("DROP POLICY p ON reds_rows")
+    assert code.execute("SELECT DISTINCT who FROM public.told").fetchall() == [("bert",)]
+    code.execute("ALTER MATERIALIZED VIEW reds_rows DISABLE ROW LEVEL SECURITY")
