@@ -75,6 +75,7 @@ def open_source(
     except MissingOption as e:
         e.at = next((g.at for g in given.values()), at)
         raise
+    _check_taken(relation, kind, given, snapshot)
     settled = {**relation.properties, **checked}
     handling = _ON_BAD_RECORD[settled.get(_ERROR + "handling", "TERMINATE").upper()]
     log_store = _log_store(relation, settled, given, snapshot, at) if handling == "log" else None
@@ -175,6 +176,16 @@ def _log_store(
         )  # fmt: skip
     stores.find(store.type).require(Can.BAD_RECORDS, at)
     return name
+
+
+def _check_taken(relation: RelationRecord, kind: StoreType, given: Options, snapshot: Snapshot) -> None:
+    """Whose a slot of a store is, nobody asks there: who names one uses it up. Errors: InsufficientPrivilege."""
+    named = next((given[name] for name in kind.takes if name in given), None)
+    if named is not None and relation.store not in snapshot.stores:
+        raise InsufficientPrivilege(
+            kind="the store of", name=f'{relation.label} "{relation.full.name}"', at=named.value_at,
+            detail=f"What '{named.name}' names is made or used up there, which needs USAGE on it.",
+        )  # fmt: skip
 
 
 def _timestamp(relation: RelationRecord, name: str | None, given: Given | None) -> str | None:

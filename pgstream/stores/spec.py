@@ -396,7 +396,8 @@ class StoreType:
     stands for, where one stream may be over some. ``changes``: the columns of a stream of a table's
     changes, where entities are tables; ``key_format``: that of a changelog whose WITH says none.
     ``reading`` and ``sending``: the beginnings of parameters that go to ``SparkFace.read`` and ``SparkFace.write``.
-    ``alone``: those of ``reading`` that name what one query at a time reads by.
+    ``alone``: those of ``reading`` that name what one query at a time reads by. ``takes``: those that name what is
+    made in the store, or used up there: in a query they need USAGE on it.
     ``kinds_apart``: a stream and a changelog over one entity do not share what is read. ``keep_hint``: how records are
     kept longer. ``trouble``: ``"module:function"`` (a ``TroubleOf``). ``leaves``: a query leaves something in the
     store, which both faces can take away (``Leaving``, ``LeavingInSpark``). ``marks``: one that writes there keeps the
@@ -430,6 +431,7 @@ class StoreType:
     reading: tuple[str, ...] = ("source.max.records.per.trigger",)
     sending: tuple[str, ...] = ()
     alone: Mapping[str, Alone] = field(default_factory=dict)
+    takes: tuple[str, ...] = ()
     spelled: Callable[[str, Mapping[str, str]], str] = lambda entity, _: entity
     several: Callable[[str], Sequence[str]] = lambda entity: (entity,)
     changes: Callable[[EntityInfo], Sequence[EntityColumn]] | None = None

@@ -20,6 +20,7 @@ STORE = StoreType(
     counts={"kinesis.shards": "partitions"},
     reading=("kinesis.poll.interval.millis", "kinesis.consumer.name", "source.max.records.per.trigger"),
     alone={"kinesis.consumer.name": Alone("consumer", of_entity=True)},
+    takes=("kinesis.consumer.name",),
     trouble="pgstream.stores.kinesis.troubles:trouble",
     described=("Name", "Shards", "Value Descriptor", "Configs", "Offsets", "Records", "Value Schema"),
     dated=True,

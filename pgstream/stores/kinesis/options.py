@@ -151,7 +151,7 @@ _READING = (
         "kinesis.consumer.name",
         Kind.TEXT,
         "Consumer that is registered with the data stream: its own share of each shard is read (enhanced fan-out), 2 "
-        "MB a second. One that no other query reads by.",
+        "MB a second. One that no other query reads by. Who names one in a query needs USAGE on the store.",
         example="analytics",
         shape=consumer,
     ),

@@ -35,6 +35,7 @@ STORE = StoreType(
     ),
     kinds_apart=True,
     alone={"postgresql.slot.name": Alone("replication slot")},
+    takes=("postgresql.slot.name", "postgresql.publication.name"),
     trouble="pgstream.stores.postgresql.troubles:trouble",
     leaves=True,
     empties=True,

@@ -52,14 +52,16 @@ _READING = (
         "postgresql.slot.name",
         Kind.TEXT,
         "Replication slot. One that exists is used, from its position on and without the rows that the table has, and "
-        "is kept; otherwise it is made, and dropped with the query. When absent the query has a slot of its own.",
+        "is kept; otherwise it is made, and dropped with the query. When absent the query has a slot of its own. Who "
+        "names one in a query needs USAGE on the store.",
         example="shop_users",
         shape=slot,
     ),
     Option(
         "postgresql.publication.name",
         Kind.TEXT,
-        "Publication that has the table; made when it does not exist. Otherwise one of the slot's name.",
+        "Publication that has the table; made when it does not exist. Otherwise one of the slot's name. Who names one "
+        "in a query needs USAGE on the store.",
         example="shop",
     ),
     Option(

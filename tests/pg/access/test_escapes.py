@@ -212,6 +212,29 @@ def test_bad_records_go_where_who_names_the_topic_may_write(house: House, mal: p
         mal.execute("SELECT id FROM logs_kept")
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "named"),
+    [("postgresql", {"uris": "postgresql://127.0.0.1:1/x", "postgres.username": "u"}, "postgresql.slot.name"),
+     ("postgresql", {"uris": "postgresql://127.0.0.1:1/x", "postgres.username": "u"}, "postgresql.publication.name"),
+     ("kinesis", {"kinesis.region": "us-east-1"}, "kinesis.consumer.name")],
+)  # fmt: skip
+def test_what_a_store_has_one_of_is_no_readers(
+    house: House, mal: psycopg.Connection[Any], kind: str, options: dict[str, str], named: str
+) -> None:
+    """Who reads by another's replication slot takes its changes from it; SELECT on a stream is no right to that."""
+    store = named.replace(".", "_")
+    house.run(house.catalog.create_store(store, kind, options, frozenset(), "keeper"))
+    house.relation(f"s_{store}", store=store, owner="keeper")
+    house.run(house.catalog.authority.grant([Grant("low", "select", "relation", f"main.public.s_{store}")]))
+    text = f"SELECT id FROM s_{store} WITH ('{named}' = 'anothers')"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f'denied for the store of stream "s_{store}"') as e:
+        mal.execute(text.encode())
+    assert e.value.diag.statement_position == str(text.index("'anothers'") + 1)
+    house.run(house.catalog.authority.grant([Grant("low", "usage", "store", store)]))
+    with pytest.raises(psycopg.OperationalError, match="engine"):
+        mal.execute(text.encode())
+
+
 def test_who_is_only_postgresqls_does_not_come_in(house: House) -> None:
     """A login of an external PostgreSQL's own, whatever it asks for, is answered as one that does not exist."""
     house.superuser(f"CREATE ROLE stranger LOGIN PASSWORD '{PASSWORD}'")
