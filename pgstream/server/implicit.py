@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 _BEGIN = ("BEGIN", "START")
 _END = ("COMMIT", "END", "ROLLBACK", "ABORT")
+_SAVEPOINT = ("SAVEPOINT", "RELEASE")
+_NOT_READ = b"C42601\0"
 _IN_PROGRESS = b"C25001\0"
+_COMPLETE, _ERROR = ord("C"), ord("E")
 _TRIES = 3
 
 
@@ -35,36 +38,47 @@ class Implicit:
         self._client = client
         self._several = several
         self._open = False  # a block that the client did not begin
+        self._hands_over = False  # which is the client's, or over, once the next statement has been done
         self._quiet = False  # PostgreSQL warns that the block which the client begins is there
 
     async def before(self, words: Sequence[str]) -> None:
         """A statement that PostgreSQL runs, or joins, is next. Errors: NoTransactionBlock."""
-        self._quiet = False
+        self._quiet = self._hands_over = False
         first = words[0] if words else ""
+        ends = first in _END and words[1:2] != ("PREPARED",)
+        is_new = not self._open and self._several and self._client.flight.status == IDLE and first != ""
+        if is_new and not ends and first not in (*_BEGIN, *_SAVEPOINT):
+            await ask(self._client.backend, "BEGIN")
+            self._open = True
+            return
+        if first in _SAVEPOINT and (self._open or is_new):
+            raise NoTransactionBlock(what="RELEASE SAVEPOINT" if first == "RELEASE" else first)
         if not self._open:
-            if self._several and self._client.flight.status == IDLE and first and first not in (*_BEGIN, *_END):
-                await ask(self._client.backend, "BEGIN")
-                self._open = True
             return
         if first in _BEGIN:
-            self._open, self._quiet = False, True
-        elif first in ("SAVEPOINT", "RELEASE") or (first == "ROLLBACK" and "TO" in words[1:3]):
-            what = f"{first} TO SAVEPOINT" if first == "ROLLBACK" else first
-            what = "RELEASE SAVEPOINT" if first == "RELEASE" else what
-            raise NoTransactionBlock(what=what)
-        elif first in _END and _chains(words):
+            self._hands_over = self._quiet = True
+        elif first == "ROLLBACK" and "TO" in words[1:3]:
+            raise NoTransactionBlock(what="ROLLBACK TO SAVEPOINT")
+        elif ends and _chains(words):
             raise NoTransactionBlock(what=f"{'COMMIT' if first in ('COMMIT', 'END') else 'ROLLBACK'} AND CHAIN")
-        elif first in _END:
-            self._open = False
-            text, warning = "there is no transaction in progress", "WARNING"
-            self._client.write(messages.notice(text, severity=warning, code="25P01"))
+        elif ends:
+            self._hands_over = True
 
     async def run(self, text: str, each: Taker) -> PgStreamError | None:
         """Have PostgreSQL run a piece; gives its error."""
         client = self._client
+
+        def told(kind: int, message: bytes) -> None:
+            if self._hands_over and kind in (_COMPLETE, _ERROR):
+                self._open = kind == _ERROR
+                if not self._quiet and _NOT_READ not in message:
+                    what, warning = "there is no transaction in progress", "WARNING"
+                    client.write(messages.notice(what, severity=warning, code="25P01"))
+            each(kind, message)
+
         client.backend.mute = (lambda message: _IN_PROGRESS in message) if self._quiet else None
         try:
-            return await query(client.backend, text, each)
+            return await query(client.backend, text, told)
         finally:
             client.backend.mute = None
 
@@ -77,7 +91,7 @@ class Implicit:
 
     async def end(self, *, failed: bool) -> None:
         """The text has ended, or an error ended it."""
-        if not self._open:
+        if not self._open or self._client.flight.status == IDLE:  # a COMMIT that failed has ended it
             return
         self._open = False
         if failed or self._client.flight.status == FAILED:
