@@ -237,7 +237,7 @@ class InFailedTransaction(
 # Class 26 — Invalid SQL Statement Name
 
 
-class UndefinedPrepared(PgStreamError, sqlstate="26000", message='prepared statement "{name}" does not exist'):
+class UndefinedPrepared(PgStreamError, sqlstate="26000", message="{what} does not exist"):
     """Bind or Describe names a statement nobody prepared."""
 
 

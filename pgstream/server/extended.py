@@ -136,7 +136,7 @@ class Extended:
     def _prepared(self, name: str) -> Prepared:
         prepared = self.prepared[name]
         if prepared is None:
-            raise UndefinedPrepared(name=name)
+            raise UndefinedPrepared(what=f'prepared statement "{name}"' if name else "unnamed prepared statement")
         return prepared
 
     def _portal(self, name: str) -> Portal:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pgstream.catalog.roles import pg_role
-from pgstream.errors import Canceled, PgStreamError, ProtocolViolation
+from pgstream.errors import Canceled, InvalidEncoding, PgStreamError, ProtocolViolation
 from pgstream.server import search_path, shapes, simple, undecided
 from pgstream.server.ask import ask, ask_json
 from pgstream.server.flight import BLOCK, FAILED, IDLE, QUERY, SYNC
@@ -252,7 +252,10 @@ class Inbound:
     def _own_naming(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
         """A Bind, Describe, Execute or Close while we hold statements: begin its answer if it is ours."""
         after = pos + header(data, pos)[1] + 1
-        message = frontend.decode(kind, bytes(data[pos + 5 : after]))
+        try:
+            message = frontend.decode(kind, bytes(data[pos + 5 : after]))
+        except (ProtocolViolation, InvalidEncoding):
+            return False  # PostgreSQL refuses it, unless it skips it
         if isinstance(message, frontend.Bind) and self._client.must_follow and self._behind():
             self._ask_first(data, begin, pos)
             return True
@@ -327,7 +330,10 @@ class Inbound:
             self._hold(data, begin, pos, after)
             self._client.begin(self._relay_query(raw) if pieces is None else simple.answer(self._client, pieces, raw))
             return True
-        message = frontend.decode_parse(bytes(data[pos + 5 : after]))
+        try:
+            message = frontend.decode_parse(bytes(data[pos + 5 : after]))
+        except (ProtocolViolation, InvalidEncoding):
+            return False
         found = self.recognize(message.text.decode(self._client.backend.codec, "replace"), message.name)
         if found is None:
             if message.name or "" not in self._client.extended.prepared:

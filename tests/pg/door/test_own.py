@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from tests.pg.door.raw import SYNC, Wire, bind, describe, execute, frame, parse, query
+from tests.pg.door.raw import SYNC, Wire, bind, describe, execute, frame, parse, query, run
 
 FRONT = (
     "front",
@@ -341,3 +341,30 @@ def test_the_schema_follows_search_path(door):
         assert schema() == "public"
     with psycopg.connect(door.url, options="-c search_path=followed") as conn:
         assert conn.execute("WHERE AM I").fetchone() == ("followed",)
+
+
+ODD = [
+    bind(values=[b"1"], forms=[0, 1]),
+    bind(portal="x", name="one", forms=[0, 1]),
+    frame("B", b"\0\0\0"),
+    frame("D", b"Xone\0"),
+    frame("C", b"S"),
+    frame("E", b"\0\0"),
+    frame("P", b"\0SELECT 1\0"),
+    frame("P", b"\xff\0SELECT 1\0\0\0"),
+    frame("P", b"two\0LIST DOORS\0\0"),
+    frame("C", b"S\xff\0"),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_what_a_message_lacks_is_an_error_of_its_own(door, odd):
+    """As PostgreSQL has it, also while a statement of ours is there; behind another error it is not looked at."""
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        wire.send(parse("LIST DOORS", "one") + SYNC + odd + SYNC + run("SELECT 1/0") + odd + SYNC)
+        assert [kind for kind, _ in wire.until_ready()] == ["1", "Z"]
+        first, (last, status) = wire.until_ready()
+        assert first[0] == "E" and first[1].startswith(b"SERROR\0") and (last, status) == ("Z", b"I")
+        assert [kind for kind, _ in wire.until_ready()][-2:] == ["E", "Z"]
+        wire.send(bind(name="one") + execute() + SYNC)
+        assert [kind for kind, _ in wire.until_ready()] == ["2", "D", "D", "C", "Z"]
