@@ -305,16 +305,26 @@ class Inbound:
         client = self._client
         if client.path.known:
             return False
+        return client.listener.snapshot.mentions(self._looked_at(kind, data, pos, after))
+
+    def _looked_at(self, kind: int, data: bytes | bytearray, pos: int, after: int) -> str:
+        """The begin of the text of a Query or Parse."""
         begin, end = _text(kind, data, pos, after)
         text = bytes(data[begin : min(end, begin + LOOKED_AT)])
-        return client.listener.snapshot.mentions(text.decode(client.backend.codec, "replace"))
+        return text.decode(self._client.backend.codec, "replace")
+
+    def _sets(self, text: str) -> bool:
+        """Whether a text begins with a SET, whose names are no relations. PostgreSQL is not asked before it: a question
+        is a query, before which SET TRANSACTION ISOLATION LEVEL has to come.
+        """
+        return self._client.listener.language.head(text)[:1] == ("SET",)
 
     def _own_text(self, kind: int, data: bytes | bytearray, pos: int, begin: int) -> bool:
         """A Query or Parse: begin its answer if it holds a statement of ours."""
         named = self._client.extended.prepared or self._client.extended.portals
         after = pos + header(data, pos)[1] + 1
         unknown = self._may_be_ours(kind, data, pos, after)
-        if self._behind(own=unknown):
+        if self._behind(own=unknown) and not self._sets(self._looked_at(kind, data, pos, after)):
             self._ask_first(data, begin, pos, own=unknown)
             return True
         if kind == QUERY:
@@ -482,7 +492,8 @@ class Inbound:
 
     async def recognize_now(self, text: str) -> type[Statement] | None:
         """``recognize`` in the middle of a Query, behind what has run of it. Errors: those of ``follow``."""
-        await self.follow()
+        if not self._sets(text):
+            await self.follow()
         kind = self.recognize(text)
         if kind is not None and not self._is_sure:
             await self.follow(own=True)

@@ -170,3 +170,27 @@ def test_a_stream_in_the_schema_that_the_user_has_by_default(house: Whole) -> No
                 assert b"Rnot_supported\0" in dict(wire.until_ready())["E"]
         finally:
             conn.execute("ALTER ROLE admin RESET search_path")
+
+
+ISOLATION = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["BEGIN", "SET search_path = staging", ISOLATION],
+        ["BEGIN", "SET LOCAL search_path = staging", "SET LOCAL work_mem = '1MB'", f"/* - */ {ISOLATION}"],
+        [f"BEGIN; SET search_path = staging; {ISOLATION}"],
+        ["BEGIN; SET search_path = staging", "SET LOCAL transaction_isolation = 'serializable'"],
+    ],
+)
+@pytest.mark.parametrize("prepare", [False, True])
+def test_the_isolation_level_may_follow(wire: Wire, texts: list[str], prepare: bool) -> None:
+    """PostgreSQL takes it before the first query only, and ours would be one."""
+    for text in texts:
+        wire.send(run(text) + SYNC if prepare and ";" not in text else query(text))
+        assert "E" not in dict(wire.until_ready())
+    assert told(wire, query("SHOW transaction_isolation")) == [b"\0\1\0\0\0\x0cserializable"]
+    assert told(wire, query(WHERE)) == [STAGING]
+    wire.send(query("ROLLBACK"))
+    wire.until_ready()
