@@ -559,6 +559,15 @@ class TooDeep(
     """A query or a type holds more levels than can be read: PostgreSQL's statement_too_complex."""
 
 
+class TooComplex(
+    PgStreamError,
+    sqlstate="54001",
+    message="{what} is too complex",
+    hint="Of many calls an argument is written several times: compute what stands inside them in a subquery in FROM.",
+):
+    """What a short text stands for, written out, may be too much to read: PostgreSQL's statement_too_complex."""
+
+
 class OffsetTooLarge(
     PgStreamError,
     sqlstate="54001",

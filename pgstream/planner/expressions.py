@@ -25,6 +25,7 @@ from pgstream.errors import (
     NotSupported,
     NotYet,
     PgStreamError,
+    TooComplex,
     TypeMismatch,
     UndefinedColumn,
     UndefinedFunction,
@@ -45,6 +46,10 @@ _CLOCK = ("DAY", "HOUR", "MINUTE", "SECOND")
 _WITHIN = {"HOUR": 23, "MINUTE": 59, "SECOND": 59, "MONTH": 11}  # the most of a part that is not an interval's first
 _MOST = {"YEAR": 178_956_970, "MONTH": 2**31 - 1, "DAY": 106_751_991, "HOUR": 2_562_047_788, "MINUTE": 153_722_867_280,
          "SECOND": 9_223_372_036_854}  # fmt: skip
+LONGEST = 1 << 17
+"""Characters of an expression as Spark SQL. Reading more, which a short text may stand for, takes the server and a pool
+from everybody else for too long."""
+_AS_LONG_AS_WRITTEN = ("and", "in", "literal", "or", "paren")
 _OF_WINDOWS = ("", "START", "END", "ROWTIME", "PROCTIME")  # TUMBLE_START and the like, beside windows in GROUP BY
 _REFUSED = {
     "select": "a subquery in an expression",
@@ -103,7 +108,11 @@ class Compiler:
             return Typed("null")
         method: Callable[[exp.Expr], Typed] | None = getattr(self, "on_" + node.key, None)
         if method is not None:
-            return method(node)
+            made = method(node)
+            if len(made.sql) > LONGEST and node.key not in _AS_LONG_AS_WRITTEN:
+                detail = f"Written out for Spark it has more than {LONGEST} characters."
+                raise TooComplex(what="an expression", detail=detail, at=at(node))
+            return made
         if node.key == "star":
             raise InvalidStatement(what="* stands where an expression is expected", at=at(node))
         raise NotYet(what=_REFUSED.get(node.key, f'the expression "{node.key}"'), at=at(node))
@@ -302,11 +311,15 @@ class Compiler:
 
     def on_case(self, node: exp.Case) -> Typed:
         rows = node.this is not None and comparisons.row_of(node.this) is not None
-        subject = f" {self.sql(node.this)}" if node.this is not None and not rows else ""
+        subject = self.sql(node.this) if node.this is not None and not rows else ""
+        # Spark writes it out for each WHEN itself: where it is long, its length is to be seen.
+        is_long = "(" in subject
 
         def when(value: exp.Expr) -> str:
             if rows:
                 return self.sql(exp.EQ(this=node.this.copy(), expression=value.copy()))
+            if is_long:
+                return f"({subject} = {self.sql(value)})"
             return self.sql(value) if subject else self.condition(value, "CASE/WHEN")
 
         branches = [(when(i.this), self.compile(i.args["true"])) for i in node.args["ifs"]]
@@ -316,7 +329,8 @@ class Compiler:
         if default is not None:
             results.append(self.compile(default))
             text += f" ELSE {results[-1].sql}"
-        return Typed(f"(CASE{subject}{text} END)", _common(results))
+        start = f"(CASE {subject}" if subject and not is_long else "(CASE"
+        return Typed(f"{start}{text} END)", _common(results))
 
     def _compare(self, node: exp.Expr, operator: str) -> Typed:
         made = comparisons.compare(self, node, operator)

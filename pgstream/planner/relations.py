@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from pgstream import stores, types
 from pgstream.catalog.records import RelationRecord, Snapshot
-from pgstream.errors import InvalidStatement, NotYet, UndefinedRelation
+from pgstream.errors import InvalidStatement, NotYet, TooComplex, UndefinedRelation
 from pgstream.names import FullName, QName
 from pgstream.planner import plan, sources
 from pgstream.planner.answers import Answers, Named
@@ -24,6 +24,10 @@ from pgstream.properties import Given
 from pgstream.sql.dialect import WindowCall
 from pgstream.sql.select import Select, qname
 
+MOST = 128
+"""Relations that a query reads, one that it reads twice counted twice: a few CTEs that name each other twice would be
+more than there is room for."""
+_ONCE = "A CTE, or a relation of an application, is read as often as it is named: keep it as a stream of its own."
 _WINDOW_TYPE = types.Type("TIMESTAMP", (3,))
 
 
@@ -43,7 +47,8 @@ class Virtual:
 class Relations:
     """The catalogue as one statement sees it. ``read`` collects the relations that are read, in the order of the text;
     ``met`` those that it names: a virtual one (``virtuals``) stands there for what it reads. ``ttls``: how long the
-    state of what is made of each is kept, in ms. ``want``: see ``plan_select``.
+    state of what is made of each is kept, in ms. ``want``: see ``plan_select``. ``opened``: all that were, each
+    time.
     """
 
     snapshot: Snapshot
@@ -55,6 +60,7 @@ class Relations:
     virtuals: Mapping[FullName, Virtual] | None = None
     met: list[RelationRecord] = field(default_factory=list)
     ttls: list[int | None] = field(default_factory=list)
+    opened: list[RelationRecord] = field(default_factory=list)
 
     def virtual(self, name: QName) -> Virtual | None:
         """The virtual relation that a name means."""
@@ -108,6 +114,9 @@ class Relations:
                 + "; PostgreSQL's own CREATE MATERIALIZED VIEW ends with WITH DATA." * (self.want == "view"),
             )  # fmt: skip
         relation = sources.find(name, self.snapshot, self.database, self.schema)
+        self.opened.append(relation)
+        if len(self.opened) > MOST:
+            raise TooComplex(what="the query", detail=f"It reads more than {MOST} relations.", hint=_ONCE, at=name.at)
         self.read.append(relation)
         self.met.append(relation)
         label = alias or name.name

@@ -15,11 +15,11 @@ import psycopg
 from pgstream import traces, types
 from pgstream.catalog.postgres import relayed
 from pgstream.catalog.records import ColumnRecord, RelationRecord
-from pgstream.errors import PgStreamError
+from pgstream.errors import PgStreamError, TooComplex
 from pgstream.names import FullName, QName, quote_always
 from pgstream.planner.answers import Answers, Described, Named, Unanswered
 from pgstream.planner.parameters import Parameter
-from pgstream.planner.plan import Column
+from pgstream.planner.plan import Column, Plan, ResultSink
 from pgstream.planner.select import Planned, plan_select
 from pgstream.planner.slices import place
 from pgstream.sql.select import Select
@@ -35,6 +35,8 @@ LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisd
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
     AND pg_get_userbyid(c.relowner) <> 'pgstream_worker' AND n.nspname <> 'pg_pgstream'
 GROUP BY c.oid"""
+LONGEST = 1 << 20
+"""Bytes of a plan beside what was written: Spark reads one at a time."""
 _BY_OID = {row.oid: name for name, row in reversed(types.TABLE.items()) if name not in ("TINYINT", "BYTES")} | {
     25: "VARCHAR", 1042: "VARCHAR"
 }  # fmt: skip
@@ -52,16 +54,25 @@ async def _plan(ctx: Context, select: Select, want: str, parameters: Sequence[Pa
     session, answers = ctx.session, Answers()
     while True:
         try:
-            return plan_select(
+            return _bounded(plan_select(
                 select, ctx.snapshot, session.database, session.schema, want, parameters=parameters, expires=expires,
                 answers=answers, virtuals=ctx.virtuals,
-            )  # fmt: skip
+            ), select)  # fmt: skip
         except Unanswered as e:
             question = e.question
         if isinstance(question, Named):
             answers.relations[question] = await named(ctx, question.full)
         else:
             answers.queries[question] = await _described(ctx, question)
+
+
+def _bounded(planned: Planned, select: Select) -> Planned:
+    """The same. Errors: TooComplex, where much more is to be read than was written."""
+    most = LONGEST + len(select.text)
+    if len(Plan(planned.root, ResultSink()).json()) > most:
+        detail = f"Written out for Spark it has more than {most} characters."
+        raise TooComplex(what="the query", detail=detail, at=select.at)
+    return planned
 
 
 async def exists(ctx: Context, name: QName) -> bool:

@@ -235,6 +235,19 @@ def test_what_a_store_has_one_of_is_no_readers(
         mal.execute(text.encode())
 
 
+def test_a_short_text_that_stands_for_much(house: House, mal: psycopg.Connection[Any]) -> None:
+    """It would keep the server and the pool from everybody, or end them."""
+    call = "'x'"
+    for _ in range(6):
+        call = f"JSON_QUERY({call}, '$.a')"
+    with pytest.raises(psycopg.OperationalError, match="engine"):
+        mal.execute(f"SELECT {call} FROM lows".encode())
+    many = ", ".join(f"{call} AS c{n}" for n in range(20))
+    with pytest.raises(psycopg.OperationalError, match="the query is too complex") as e:
+        mal.execute(f"SELECT {many} FROM lows".encode())
+    assert e.value.sqlstate == "54001"
+
+
 def test_who_is_only_postgresqls_does_not_come_in(house: House) -> None:
     """A login of an external PostgreSQL's own, whatever it asks for, is answered as one that does not exist."""
     house.superuser(f"CREATE ROLE stranger LOGIN PASSWORD '{PASSWORD}'")

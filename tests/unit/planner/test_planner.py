@@ -271,3 +271,39 @@ def test_outputs_of_a_plan_and_their_sinks() -> None:
     assert load(whole.json()) == whole
     assert outputs(whole) == [(root, sinks[0]), (root, sinks[1])]
     assert outputs(Plan(root, sinks[0])) == [(root, sinks[0])]
+
+
+def _nested(call: str, times: int) -> str:
+    text = "userid"
+    for _ in range(times):
+        text = call.format(text)
+    return text
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["REGEXP_EXTRACT({}, 'x')", "JSON_QUERY({}, '$.a')", "CAST(CAST({} AS BIGINT) AS VARCHAR)", "GREATEST({}, 'x')",
+     "CASE {} WHEN 'a' THEN 'b' WHEN 'c' THEN 'd' ELSE '' END"],
+)  # fmt: skip
+def test_calls_within_calls_are_bounded(call: str) -> None:
+    """Each is written with its argument more than once: some more of them would be more than there is room for."""
+    _plan(f"SELECT {_nested(call, 3)} AS x FROM pageviews", "result")
+    with pytest.raises(PgStreamError, match="an expression is too complex") as e:
+        _plan(f"SELECT {_nested(call, 16)} AS x FROM pageviews", "result")
+    assert e.value.sqlstate == "54001"
+
+
+def test_lists_may_be_long() -> None:
+    listed = ", ".join(f"'{n:040}'" for n in range(5000))
+    planned = _plan(f"SELECT userid FROM pageviews WHERE userid = 'x' OR (userid IN ({listed}))", "result")
+    assert len(Plan(planned.root, ResultSink()).json()) > len(listed)
+
+
+def test_what_is_read_is_bounded() -> None:
+    """A CTE is read as often as it is named."""
+    ctes = ["c0 AS (SELECT userid FROM pageviews)"]
+    ctes += [f"c{n} AS (SELECT userid FROM c{n - 1} UNION ALL SELECT userid FROM c{n - 1})" for n in range(1, 25)]
+    _plan(f"WITH {', '.join(ctes[:6])} SELECT userid FROM c5", "result")
+    with pytest.raises(PgStreamError, match="the query is too complex") as e:
+        _plan(f"WITH {', '.join(ctes)} SELECT userid FROM c24", "result")
+    assert (e.value.sqlstate, e.value.detail) == ("54001", "It reads more than 128 relations.")
