@@ -85,43 +85,131 @@ final class DecimalSum(t: DecimalType, to: DecimalType, mean: Boolean) extends A
   override def reset(): Unit = { n = 0; sum = Big.ZERO }
 }
 
+/**
+ * A sum of fractions in two numbers, `high` and what it is too little by: what is added and taken away again leaves no
+ * rounding behind. What is no number, or has no end, is counted apart, since it could not be taken away.
+ *
+ * In state it is the one number that it was in earlier versions, where that says all; else `Marks` stand there.
+ */
+final class Fractions {
+  private var high, low = 0.0
+  private var nans, ups, downs = 0L
+
+  def add(v: Double, sign: Int): Unit =
+    if (v.isNaN) nans += sign
+    else if (v == Double.PositiveInfinity) ups += sign
+    else if (v == Double.NegativeInfinity) downs += sign
+    else plus(sign * v)
+
+  /** The product of two numbers, all digits of it. */
+  def add(v: Double, times: Double, sign: Int): Unit = {
+    val p = v * times
+    add(p, sign)
+    if (!p.isNaN && !p.isInfinite) plus(sign * Math.fma(v, times, -p))
+  }
+
+  def isOdd: Boolean = nans != 0 || ups != 0 || downs != 0
+
+  def result: Double =
+    if (!isOdd) high
+    else if (nans != 0 || (ups != 0 && downs != 0)) Double.NaN
+    else if (ups != 0) Double.PositiveInfinity
+    else Double.NegativeInfinity
+
+  /** This less the square of `of` divided by `n`, where that is more than what is lost of either. */
+  def lessSquare(of: Fractions, n: Long): Double = {
+    val p = of.high * of.high
+    val q = p / n
+    val rest = (Math.fma(-q, n.toDouble, p) + Math.fma(of.high, of.high, -p) + 2 * of.high * of.low) / n
+    val d = (high - q) + (low - rest)
+    if (d > high * 1e-30) d else 0.0
+  }
+
+  private def plus(v: Double): Unit = {
+    val s = high + v
+    if (s.isNaN || s.isInfinite) { high = s; low = 0 }
+    else {
+      val part = s - high
+      val rest = low + ((high - (s - part)) + (v - part))
+      high = s + rest
+      low = rest - (high - s)
+    }
+  }
+
+  def write(out: DataOutput): Unit =
+    if (isOdd) { out.writeLong(Fractions.Marks + 1); numbers(out); Seq(nans, ups, downs).foreach(out.writeLong) }
+    else if (low != 0) { out.writeLong(Fractions.Marks); numbers(out) }
+    else out.writeDouble(high)
+
+  private def numbers(out: DataOutput): Unit = { out.writeDouble(high); out.writeDouble(low) }
+
+  def read(in: DataInput): Unit = {
+    reset()
+    val first = in.readLong()
+    if (first == Fractions.Marks || first == Fractions.Marks + 1) { high = in.readDouble(); low = in.readDouble() }
+    else high = java.lang.Double.longBitsToDouble(first)
+    if (first == Fractions.Marks + 1) { nans = in.readLong(); ups = in.readLong(); downs = in.readLong() }
+  }
+
+  def reset(): Unit = { high = 0; low = 0; nans = 0; ups = 0; downs = 0 }
+}
+
+object Fractions {
+  /** Bits of numbers that `writeDouble` never writes: it has one NaN only. */
+  val Marks = 0x7ff8706773747200L
+}
+
 /** SUM and AVG as a fraction. */
 final class DoubleSum(t: DataType, mean: Boolean) extends Accumulator {
   private var n = 0L
-  private var sum = 0.0
+  private val sum = new Fractions
   private val of = Accumulator.double(t)
   override def add(row: InternalRow, at: Int, sign: Int): Unit =
-    if (!row.isNullAt(at)) { n += sign; if (n == 0) sum = 0 else sum += sign * of(row, at) }
-  override def result: Any = if (n == 0) null else if (mean) sum / n else sum
-  override def write(out: DataOutput): Unit = { out.writeLong(n); out.writeDouble(sum) }
-  override def read(in: DataInput): Unit = { n = in.readLong(); sum = in.readDouble() }
-  override def reset(): Unit = { n = 0; sum = 0 }
+    if (!row.isNullAt(at)) { n += sign; if (n == 0) sum.reset() else sum.add(of(row, at), sign) }
+  override def result: Any = if (n == 0) null else if (mean) sum.result / n else sum.result
+  override def write(out: DataOutput): Unit = { out.writeLong(n); sum.write(out) }
+  override def read(in: DataInput): Unit = { n = in.readLong(); sum.read(in) }
+  override def reset(): Unit = { n = 0; sum.reset() }
 }
 
-/** Variance and standard deviation by Welford's method, which can be run backwards. */
+/** Variance and standard deviation, of the sums of values and of squares. */
 final class Variance(t: DataType, sample: Boolean, root: Boolean) extends Accumulator {
   private var n = 0L
-  private var mean = 0.0
-  private var m2 = 0.0
+  private val (sum, squares) = (new Fractions, new Fractions)
   private val of = Accumulator.double(t)
   override def add(row: InternalRow, at: Int, sign: Int): Unit =
     if (!row.isNullAt(at)) {
-      val v = of(row, at)
-      val before = v - mean
       n += sign
-      if (n == 0) reset()
-      else {
-        mean += sign * before / n
-        m2 = math.max(0.0, m2 + sign * before * (v - mean))
-      }
+      if (n == 0) reset() else { sum.add(of(row, at), sign); squares.add(of(row, at), of(row, at), sign) }
     }
   override def result: Any = {
     val by = if (sample) n - 1 else n
-    if (by <= 0) null else if (root) math.sqrt(m2 / by) else m2 / by
+    if (by <= 0) null
+    else {
+      val v = if (sum.isOdd || squares.isOdd) Double.NaN else squares.lessSquare(sum, n) / by
+      if (root) math.sqrt(v) else v
+    }
   }
-  override def write(out: DataOutput): Unit = { out.writeLong(n); out.writeDouble(mean); out.writeDouble(m2) }
-  override def read(in: DataInput): Unit = { n = in.readLong(); mean = in.readDouble(); m2 = in.readDouble() }
-  override def reset(): Unit = { n = 0; mean = 0; m2 = 0 }
+  override def write(out: DataOutput): Unit = {
+    out.writeLong(n)
+    out.writeLong(Fractions.Marks + 2)
+    sum.write(out)
+    squares.write(out)
+  }
+  override def read(in: DataInput): Unit = {
+    reset()
+    n = in.readLong()
+    val first = in.readLong()
+    if (first == Fractions.Marks + 2) { sum.read(in); squares.read(in) }
+    else {
+      // Of earlier versions: the mean, and the sum of the squares of the distances from it.
+      val mean = java.lang.Double.longBitsToDouble(first)
+      sum.add(mean, n.toDouble, 1)
+      squares.add(in.readDouble(), 1)
+      squares.add(mean, n * mean, 1)
+    }
+  }
+  override def reset(): Unit = { n = 0; sum.reset(); squares.reset() }
 }
 
 object Accumulator {
