@@ -38,8 +38,8 @@ def join(
 
     Errors: NotYet, NotSupported, InvalidStatement.
     """
-    how = _how(node)
     (left, left_scope), (right, right_scope) = one, two
+    how = _how(node, _of_one_row(left, right))
     names = using.names(node, left_scope.columns, right_scope.columns)
     shared = using.pairs(names, left_scope, right_scope)
     if how == "right":
@@ -66,7 +66,8 @@ def _joined(
     how, expires = kind
     (left, left_scope), (right, right_scope) = one, two
     made: plan.Node
-    on = _on(node, left_scope, right_scope) if node.args.get("on") else On(shared, [])
+    alone = _of_one_row(left, right)
+    on = _on(node, left_scope, right_scope, alone) if node.args.get("on") else On(shared or _meets(node, alone), [])
     apart = _apart(node, left, right, on)
     unbounded = expires and apart is None and all(_kept(s) for s in (left, right))
     if not unbounded:
@@ -186,6 +187,18 @@ def _told_apart(left: Step, right: Step) -> bool:
     return any(nulls.filled(side.node, k) for side in (left, right) for k in side.key)
 
 
+def _of_one_row(left: Step, right: Step) -> bool:
+    """Whether they are changelogs, one of which has a single row: it may meet every row of the other."""
+    if left.mode == "append" or right.mode == "append":
+        return False
+    return any(not s.key and not s.keyless and not s.ambiguous for s in (left, right))
+
+
+def _meets(node: exp.Join, alone: bool) -> list[Pair]:
+    """The equality of a join that asks for none: it holds for all rows."""
+    return [(plan.Expr("key", "1", at(node)), plan.Expr("key", "1", at(node)))] if alone else []
+
+
 def _names_one(right: Step, keys: list[Pair]) -> bool:
     """Whether a join names the whole key of its right side, so that each left row meets one row at most."""
     return {Column(k, k).sql for k in right.key} <= {b.sql for _, b in keys}
@@ -195,12 +208,13 @@ def _prefix(alias: str, field: str) -> str:
     return f"{alias}.{field}" if alias else field
 
 
-def _how(node: exp.Join) -> str:
+def _how(node: exp.Join, alone: bool) -> str:
+    """Which join it is. ``alone``: one side has a single row, so that it needs no ON."""
     side, kind = str(node.args.get("side") or ""), str(node.args.get("kind") or "")
     common = node.args.get("on") or node.args.get("using") or node.args.get("method")
-    if kind == "CROSS" or (not common and "within" not in node.this.meta):
+    if not alone and (kind == "CROSS" or (not common and "within" not in node.this.meta)):
         raise NotSupported(what="a join without ON", at=at(node), hint=_FORM)
-    if kind not in ("", "INNER", "OUTER"):
+    if kind not in ("", "INNER", "OUTER", "CROSS"):
         raise NotYet(what=f"{kind} JOIN", at=at(node))
     return _HOW[side]
 
@@ -212,7 +226,7 @@ def _check(node: exp.Join, left: Step, right: Step, apart: int | None, on: On) -
             what="a join of a changelog with a stream", at=at(node), detail=outer if node.args.get("side") else None,
             hint="Exchange the two: stream [LEFT] JOIN changelog.",
         )  # fmt: skip
-    if left.mode != "append" and (left.keyless or right.keyless or not left.key or not right.key):
+    if left.mode != "append" and (left.keyless or right.keyless):
         raise NotYet(what="a join of changelogs without their keys", at=at(node))
     versions = right.kind == "changelog" and right.mode != "append"
     if right.kind != "changelog" and apart is None:
@@ -243,12 +257,14 @@ def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> 
         )  # fmt: skip
 
 
-def _on(node: exp.Join, left: Scope, right: Scope) -> On:
+def _on(node: exp.Join, left: Scope, right: Scope, alone: bool) -> On:
     condition = node.args["on"].unnest()
     conditions = condition.flatten() if isinstance(condition, exp.And) else [condition]
     parts = [part for c in conditions for part in comparisons.apart(c.unnest())]
     pairs = [_pair(p, left, right) for p in parts]
     keys = [p for p in pairs if p is not None]
+    if not keys and alone:
+        return On(_meets(node, alone), [p for p in parts if not _is_true(p)])
     if not keys:
         if not isinstance(parts[0], exp.EQ):
             raise NotYet(what="a join on other than an equality", at=at(parts[0]), hint=_ONE)
@@ -256,6 +272,10 @@ def _on(node: exp.Join, left: Scope, right: Scope) -> On:
         raise NotSupported(what="a join condition on one side only", at=at(parts[0]),
                            hint="ON compares a column of each relation.")  # fmt: skip
     return On(keys, [part for part, pair in zip(parts, pairs, strict=True) if pair is None])
+
+
+def _is_true(condition: exp.Expr) -> bool:
+    return isinstance(condition, exp.Boolean) and bool(condition.this)
 
 
 def _pair(condition: exp.Expr, left: Scope, right: Scope) -> Pair | None:

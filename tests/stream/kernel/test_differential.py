@@ -89,6 +89,23 @@ STATEMENTS = {
         "(SELECT g, count(*) AS m FROM c GROUP BY g) b ON a.k2 = b.g",
         "",
     ),
+    "with what is said of all": (
+        "SELECT c.k, c.v, t.total, t.n FROM c CROSS JOIN (SELECT sum(w) AS total, count(*) AS n FROM e) t",
+        "",
+    ),
+    "above the mean, into a topic": (
+        "SELECT c.k, c.v FROM c JOIN (SELECT avg(CAST(v AS DOUBLE)) AS mean FROM c) t ON c.v > t.mean",
+        "SELECT c.k, c.v FROM c WHERE c.v > (SELECT avg(v) FROM c)",
+    ),
+    "the greatest or nothing": (
+        "SELECT c.k, t.top FROM c LEFT JOIN (SELECT max(v) AS top FROM c) t ON c.v = t.top AND c.g IS NOT NULL",
+        "SELECT c.k, t.top FROM c LEFT JOIN (SELECT max(v) AS top FROM c) t ON c.v = t.top AND c.g IS NOT NULL",
+    ),
+    "a row of two": (
+        "SELECT a.n, b.total, a.n * 2 > b.total AS more FROM (SELECT count(*) AS n FROM c WHERE v > 100000) a, "
+        "(SELECT sum(v) AS total FROM c) b",
+        "",
+    ),
     "changelogs, into a topic": ("SELECT c.k, c.v, e.g AS at, e.w FROM c LEFT JOIN e ON c.v = e.w", ""),
     "changelogs, then groups": (
         "SELECT e.w, count(*) AS n, sum(c.v) AS total FROM c JOIN e ON c.g = e.g GROUP BY e.w",
