@@ -19,6 +19,11 @@ from pgstream.planner.grouping import MARK, Grouped
 from pgstream.planner.steps import ROWTIME, Step, retracting
 from pgstream.sql.select import fold
 
+HIDDEN = "hidden"
+"""Of a star that no client wrote: names of columns that it leaves out (``meta``)."""
+RANK = "rank of the row"
+"""The number of a row by which ORDER BY … LIMIT takes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -36,7 +41,7 @@ def select_list(tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Outp
     for node in tree.expressions:
         if node.is_star and isinstance(node, (exp.Star, exp.Column)):
             only(node, "this", "table", "db", "catalog")
-            for column in scope.star(node):
+            for column in (c for c in scope.star(node) if c.name not in node.meta.get(HIDDEN, ())):
                 typed = Typed(column.sql, column.type)
                 if isinstance(compiler, Grouped):
                     typed = compiler.column(column, at(node))
@@ -63,15 +68,16 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, want
         fields.append(unique(output.name, fields))
     columns = tuple(Column(o.name, f, o.typed.type) for o, f in zip(outputs, fields, strict=True))
     key, missing = _key(step, columns, outputs)
+    first = any(HIDDEN in e.meta for e in tree.expressions)  # of ORDER BY … LIMIT, whose number nobody can select
     if missing and step.other_key:
         other = _key(replace(step, key=step.other_key), columns, outputs)
-        key, missing = (key, missing) if other[1] else other
+        key, missing = (key, missing) if other[1] and not first else other
     if missing and strict and want != "view":
         listed = ", ".join(f'"{m}"' for m in missing)
         raise NotYet(
             what=f"a select list without the key column{'s' * (len(missing) > 1)} {listed} of its changelog",
             at=at(tree.expressions[0]),
-            hint=f"Add {', '.join('GROUPING_ID(…)' if m == MARK else m for m in missing)} to the select list.",
+            hint=f"Add {', '.join(_selected(m) for m in missing)} to the select list.",
         )
     if (step.keyless or step.ambiguous) and strict and want != "view":
         raise NotYet(
@@ -87,6 +93,11 @@ def project(step: Step, outputs: list[Output], tree: exp.Select, top: bool, want
     exprs = [plan.Expr(f, o.typed.sql, o.at) for o, f in zip(outputs, fields, strict=True)]
     carried = _carried(step, dict(zip(fields, (o.typed.sql for o in outputs), strict=True)))
     return replace(carried, node=plan.Project(step.node, exprs), columns=columns, key=() if missing else key)
+
+
+def _selected(key: str) -> str:
+    """What a select list has to name for a key column."""
+    return {MARK: "GROUPING_ID(…)", RANK: "ROW_NUMBER() OVER (ORDER BY …), instead of LIMIT,"}.get(key, key)
 
 
 def hides_window(step: Step, outputs: list[Output]) -> bool:

@@ -17,6 +17,7 @@ from pgstream.planner import joins, lookup_joins, plan, records
 from pgstream.planner.bind import Item, Scope, at, renamed
 from pgstream.planner.bounded import Bounded, Cte, Env
 from pgstream.planner.expressions import Compiler, has_aggregate
+from pgstream.planner.firsts import first_rows, wants_first
 from pgstream.planner.grouping import (
     Grouped,
     aggregate,
@@ -37,8 +38,8 @@ from pgstream.planner.subqueries import Lookups
 from pgstream.planner.unnest import is_unnest, unnest
 from pgstream.sql.select import fold, qname
 
+_ENDLESS = "What does not end has no order. CREATE MATERIALIZED VIEW … AS SELECT … ORDER BY … LIMIT n keeps it."
 _REFUSED_CLAUSES = (
-    ("order", "ORDER BY"),
     ("offset", "OFFSET"),
     ("qualify", "QUALIFY"),
     ("laterals", "LATERAL"),
@@ -91,6 +92,8 @@ class Planner:
 
     def select(self, tree: exp.Select, env: Env, top: bool, last: bool) -> Step:
         """One SELECT."""
+        if not (top and self.want == "result") and wants_first(tree):
+            return self.select(first_rows(tree), env, top, last)
         self._refuse_clauses(tree, top)
         having = tree.args.get("having")
         found = next((n for n in (*tree.expressions, having) if n is not None and has_aggregate(n)), None)
@@ -211,13 +214,11 @@ class Planner:
         return asked
 
     def _refuse_clauses(self, tree: exp.Select, top: bool) -> None:
+        if order := tree.args.get("order"):
+            raise NotSupported(what="ORDER BY of an interactive SELECT", at=at(order), hint=_ENDLESS)
         for key, words in _REFUSED_CLAUSES:
             if tree.args.get(key):
                 raise NotYet(what=words, at=_place(tree.args[key], tree))
-        if tree.args.get("limit") and not (top and self.want == "result"):
-            raise NotSupported(
-                what="LIMIT in a continuous query", at=at(tree.args["limit"]), hint="It has no end to count from."
-            )
         if not tree.args.get("from_"):
             raise NotSupported(what="a continuous query without FROM", at=at(tree))
         only(

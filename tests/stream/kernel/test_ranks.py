@@ -53,6 +53,20 @@ RANKS = {
         "SELECT s, k, rn FROM (SELECT *, row_number() OVER (PARTITION BY s ORDER BY x NULLS FIRST, k) AS rn FROM c) x "
         "WHERE rn = 2",
     ),
+    "the first rows, in order": (
+        "SELECT k, v FROM c ORDER BY v DESC, k LIMIT 3 OFFSET 1",
+        "SELECT k, v FROM c ORDER BY v DESC NULLS LAST, k LIMIT 3 OFFSET 1",
+    ),
+    "the first groups": (
+        "SELECT sum(n) AS n, count(*) AS groups FROM (SELECT g, count(*) AS n FROM c GROUP BY g ORDER BY 2 DESC, g "
+        "LIMIT 2) x",
+        "SELECT sum(n), count(*) FROM (SELECT g, count(*) AS n FROM c GROUP BY g ORDER BY 2 DESC, g NULLS FIRST "
+        "LIMIT 2) x",
+    ),
+    "the first of each": (
+        "SELECT DISTINCT ON (g) g, k, v FROM c ORDER BY g, v DESC, k",
+        "SELECT DISTINCT ON (g) g, k, v FROM c ORDER BY g, v DESC NULLS LAST, k",
+    ),
     "the greatest of all": (
         "SELECT k, v FROM (SELECT *, row_number() OVER (ORDER BY v DESC, k) AS rn FROM c) WHERE rn = 1",
         "SELECT k, v FROM c ORDER BY v DESC NULLS LAST, k LIMIT 1",
