@@ -168,7 +168,11 @@ def _rounding(call: Call) -> Typed:
         if infer.is_a(value.type, "FLOAT", "DOUBLE"):
             return Typed(f"cast({word}({value.sql}) as double)", Type("DOUBLE"))
         return Typed(f"{word}({value.sql})", value.type if infer.is_integral(value.type) else None)
-    unit = call.unit(1)
+    return _cut(value, call.unit(1), word)
+
+
+def _cut(value: Typed, unit: str, word: str = "floor") -> Typed:
+    """The beginning of the unit that a time is in, or with "ceil" of the next one."""
     to = value.type if infer.is_a(value.type, "TIMESTAMP", "TIMESTAMP_LTZ", "DATE") else None
     cut = f"date_trunc('{unit}', {value.sql})"
     text = cut if word == "floor" else f"if({value.sql} = {cut}, {cut}, timestampadd({unit}, 1, {cut}))"
@@ -352,6 +356,7 @@ def _only_relation(call: Call, what: str) -> RelationRecord:
 _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "ceil": _rounding,
     "floor": _rounding,
+    "date_trunc": lambda call: _cut(call.args[1], call.unit(0)),
     "mod": _mod,
     "map_entries": _map_entries,
     "multiset": _multiset,

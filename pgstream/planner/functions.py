@@ -199,6 +199,7 @@ _TIMES = [
           type="BIGINT"),
     *_row("WEEK", "cast(weekofyear({0}) as bigint)", type="BIGINT"),
     *_row("EXTRACT", "{time}", type="BIGINT", first=2, call="extract", units=(0,)),
+    *_row("DATE_TRUNC", "{time}", first=2, call="date_trunc", units=(0,)),
     *_row("DATE_FORMAT", "date_format({0}, {1})", type="VARCHAR", first=2),
     *_row("TIMESTAMPADD", "timestampadd({0}, {1}, {2})", type="2", first=3, call="unit", units=(0,)),
     *_row("TIMESTAMPDIFF", "cast(timestampdiff({0}, {1}, {2}) as int)", type="INTEGER", first=3, call="unit",
