@@ -568,6 +568,10 @@ class TooComplex(
     """What a short text stands for, written out, may be too much to read: PostgreSQL's statement_too_complex."""
 
 
+class TooManyColumns(PgStreamError, sqlstate="54011", message="target lists can have at most {most} entries"):
+    """A select list with its stars written out, which may stand for those of a subquery twice."""
+
+
 class OffsetTooLarge(
     PgStreamError,
     sqlstate="54001",

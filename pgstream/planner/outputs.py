@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from pgstream.errors import DuplicateColumn, NotYet, ReservedName
+from pgstream.errors import DuplicateColumn, NotYet, ReservedName, TooManyColumns
 from pgstream.planner import plan
 from pgstream.planner.bind import Column, Scope, at, unique
 from pgstream.planner.expressions import Compiler, Typed
@@ -23,6 +23,8 @@ HIDDEN = "hidden"
 """Of a star that no client wrote: names of columns that it leaves out (``meta``)."""
 RANK = "rank of the row"
 """The number of a row by which ORDER BY … LIMIT takes it."""
+MOST = 1664
+"""Columns of a select list, as many as PostgreSQL has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ def select_list(tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Outp
     """The select list compiled, stars expanded."""
     out: list[Output] = []
     for node in tree.expressions:
+        if len(out) > MOST:
+            raise TooManyColumns(most=MOST, at=at(node))
         if node.is_star and isinstance(node, (exp.Star, exp.Column)):
             only(node, "this", "table", "db", "catalog")
             for column in (c for c in scope.star(node) if c.name not in node.meta.get(HIDDEN, ())):
@@ -51,6 +55,8 @@ def select_list(tree: exp.Select, scope: Scope, compiler: Compiler) -> list[Outp
         name = fold(node.args["alias"]) if isinstance(node, exp.Alias) else column_name(inner, len(out) + 1)
         plain = isinstance(node, (exp.Alias, exp.Column, exp.Dot))
         out.append(Output(name, compiler.compile(inner), at(node), plain))
+    if len(out) > MOST:
+        raise TooManyColumns(most=MOST, at=at(tree.expressions[-1]))
     return out
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, product
+from math import prod
 
 from sqlglot import exp
 
@@ -33,10 +34,10 @@ def _is_sets(node: exp.Expr) -> bool:
 
 def expanded(clause: exp.Group) -> tuple[list[exp.Expr], list[set[int]]]:
     """The items of GROUP BY in the order of the text, and the sets as their positions. Errors: NotSupported, NotYet."""
+    if prod(map(_count, clause.expressions)) > _MOST:
+        raise NotSupported(what=f"a GROUP BY of more than {_MOST} grouping sets", at=at(clause))
     parts = [_sets(e) if _is_sets(e) else [unit(e)] for e in clause.expressions]
     sets = [tuple(i for one in chosen for i in one) for chosen in product(*parts)]
-    if len(sets) > _MOST:
-        raise NotSupported(what=f"a GROUP BY of more than {_MOST} grouping sets", at=at(clause))
     items: list[exp.Expr] = []
     for one in sets:
         items += [i for i in one if i not in items]
@@ -45,6 +46,15 @@ def expanded(clause: exp.Group) -> tuple[list[exp.Expr], list[set[int]]]:
     if any(places.count(p) > 1 for p in places):
         raise NotYet(what="the same grouping set twice", at=at(clause))
     return items, places
+
+
+def _count(node: exp.Expr) -> int:
+    """How many sets an element of GROUP BY stands for: of a CUBE there are more than can be made."""
+    if isinstance(node, exp.Rollup):
+        return len(node.expressions) + 1
+    if isinstance(node, exp.Cube):
+        return 1 << len(node.expressions)
+    return sum(map(_count, node.expressions)) if isinstance(node, exp.GroupingSets) else 1
 
 
 def _sets(node: exp.Expr) -> list[_Set]:
