@@ -82,6 +82,13 @@ _IS_JSON = (
     f"coalesce(case {{1}} when 'OBJECT' then {_KIND} = 'OBJEC' when 'ARRAY' then {_KIND} = 'ARRAY'"
     f" when 'SCALAR' then {_KIND} not in ('OBJEC', 'ARRAY') else {_KIND} is not null end, false)"
 )
+_LONGEST = 1 << 24  # characters that a function makes of a few: they have to find room where other queries run
+
+
+def _bounded(length: str, value: str) -> str:
+    return f"if({length} > {_LONGEST}, raise_error('54000 requested length too large'), {value})"
+
+
 _QUOTED_SPLIT = "split({0}, concat('\\\\Q', {1}, '\\\\E'))"
 _WORDS = r"[\\p{{L}}\\p{{M}}\\p{{N}}]+|[^\\p{{L}}\\p{{M}}\\p{{N}}]+"  # and what stands between words
 _AS_IT_IS = r"replace(replace({2}, '\\', '\\\\'), '$', '\\$')"  # a replacement in which $ and \ are characters
@@ -148,8 +155,15 @@ _STRINGS = [
     *_row("INSTR", "instr({0}, {1})", type="INTEGER", first=2),
     *_row("LOCATE", "locate({0}, {1})", "locate({0}, {1}, {2})", type="INTEGER", first=2),
     *_row("SUBSTRING SUBSTR", "substring({0}, {1})", "substring({0}, {1}, {2})", type="VARCHAR", first=2),
-    *_row("LEFT RIGHT REPEAT", "{name}({0}, {1})", type="VARCHAR", first=2),
-    *_row("REPLACE LPAD RPAD", "{name}({0}, {1}, {2})", type="VARCHAR", first=3),
+    *_row("LEFT RIGHT", "{name}({0}, {1})", type="VARCHAR", first=2),
+    *_row(
+        "REPEAT",
+        f"repeat({{0}}, {_bounded('char_length({0}) * cast({1} as bigint)', '{1}')})",
+        type="VARCHAR",
+        first=2,
+    ),
+    *_row("REPLACE", "replace({0}, {1}, {2})", type="VARCHAR", first=3),
+    *_row("LPAD RPAD", f"{{name}}({{0}}, {_bounded('{1}', '{1}')}, {{2}})", type="VARCHAR", first=3),
     *_row("REGEXP_REPLACE", f"regexp_replace({{0}}, {{1}}, {_AS_IT_IS})", type="VARCHAR", first=3),
     *_row("OVERLAY", "overlay({0}, {1}, {2})", "overlay({0}, {1}, {2}, {3})", type="VARCHAR", first=3),
     *_row("REGEXP", "({0} rlike {1})", type="BOOLEAN", first=2),

@@ -325,3 +325,10 @@ def test_sets_are_counted_before_they_are_made(clause: str) -> None:
     many = ", ".join(f"viewtime + {n}" for n in range(40))
     with pytest.raises(PgStreamError, match="more than 64 grouping sets"):
         _plan(f"SELECT count(*) AS n FROM pageviews GROUP BY {clause % many}", "view")
+
+
+@pytest.mark.parametrize("call", ["LPAD(userid, viewtime, 'x')", "RPAD(userid, viewtime, 'x')", "REPEAT(userid, 9)"])
+def test_texts_that_a_function_makes_of_a_few_characters_are_bounded(call: str) -> None:
+    """A record would end the JVM that all queries of a pool run in."""
+    planned = _plan(f"SELECT {call} AS x FROM pageviews", "result")
+    assert b"> 16777216, raise_error('54000 requested length too large')" in Plan(planned.root, ResultSink()).json()
