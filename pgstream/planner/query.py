@@ -13,7 +13,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction
-from pgstream.planner import joins, lookup_joins, plan, records
+from pgstream.planner import joins, lookup_joins, plan, records, semi_joins
 from pgstream.planner.bind import Item, Scope, at, renamed
 from pgstream.planner.bounded import Bounded, Cte, Env
 from pgstream.planner.expressions import Compiler, has_aggregate
@@ -121,15 +121,20 @@ class Planner:
     def _rows(self, tree: exp.Select, env: Env, place: tuple[bool, bool], grouped: exp.Expr | None) -> Step:
         """The select before DISTINCT. ``place``: whether it is the top query, and has no operator with state above."""
         top, last = place
-        versions, self.versions = self.versions, self.versions and grouped is None and not tree.args.get("joins")
         overs = any(n.find(exp.Window) for n in tree.expressions)
-        step, scope = self._from(tree, env, last and grouped is None and not overs)
-        if grouped is None:
-            step, scope = opened(step, scope)
         where = tree.args.get("where")
+        parts = semi_joins.apart(where and where.this, self.bounded, env)
+        alone = grouped is None and not tree.args.get("joins") and not parts.asking
+        versions, self.versions = self.versions, self.versions and alone
+        step, scope = self._from(tree, env, last and grouped is None and not overs and not parts.asking)
+        if grouped is None or parts.asking:
+            step, scope = opened(step, scope)
         wants: set[str] = set()
         if where is not None:
             step = bounded(step, scope, where.this, self.numbering)
+        if parts.asking:
+            step, scope = self._asked(parts, (step, scope), wants, env)
+        elif where is not None:
             step = self._filter(step, scope, where.this, wants, env)
         if grouped is not None:
             self.versions = versions and tells_versions(step, scope, tree.args.get("group"))
@@ -146,6 +151,19 @@ class Planner:
         _check_watermark(tree, wants if step.mode != "append" else set())
         step = replace(step, node=wanting(step.node, wants))
         return self._project(over.over(step), outputs, tree, top)
+
+    def _asked(
+        self, where: semi_joins.Where, rows: tuple[Step, Scope], wants: set[str], env: Env
+    ) -> tuple[Step, Scope]:
+        """The rows that meet a WHERE which asks what has no end."""
+        step, scope = rows
+        for part in where.others:
+            step = self._filter(step, scope, part, wants, env)
+
+        def keep(met: Step, seen: Scope, condition: exp.Expr) -> Step:
+            return self._filter(met, seen, condition, wants, env)
+
+        return semi_joins.joined((step, scope), where, lambda q: self.query(q, env), keep, self.expires)
 
     def _over(self, compiler: Compiler, step: Step) -> Overs:
         """What the select list computes OVER the rows of a step."""

@@ -101,6 +101,11 @@ STATEMENTS = {
         "SELECT c.k, t.top FROM c LEFT JOIN (SELECT max(v) AS top FROM c) t ON c.v = t.top AND c.g IS NOT NULL",
         "SELECT c.k, t.top FROM c LEFT JOIN (SELECT max(v) AS top FROM c) t ON c.v = t.top AND c.g IS NOT NULL",
     ),
+    "those who are there": ("SELECT k, v FROM c WHERE g IN (SELECT g FROM e WHERE w > 1) AND v IS NOT NULL", ""),
+    "groups of those above the mean": (
+        "SELECT g, count(*) AS n, sum(v) AS t FROM c WHERE v >= (SELECT avg(CAST(v AS DOUBLE)) FROM c) + 1 GROUP BY g",
+        "SELECT g, count(*) AS n, sum(v) AS t FROM c WHERE v >= (SELECT avg(v) FROM c) + 1 GROUP BY g",
+    ),
     "a row of two": (
         "SELECT a.n, b.total, a.n * 2 > b.total AS more FROM (SELECT count(*) AS n FROM c WHERE v > 100000) a, "
         "(SELECT sum(v) AS total FROM c) b",
