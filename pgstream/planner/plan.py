@@ -674,7 +674,9 @@ def mode(node: Node) -> str:
             return "append" if node.until is not None else "retract"
         case Over():
             return "upsert" if node.versions else "append"
-        case IntervalJoin() | TemporalJoin() | Windows() | Recognize() | Union() | Outputs():
+        case Union():
+            return "append" if all(mode(n) == "append" for n in node.inputs) else "retract"
+        case IntervalJoin() | TemporalJoin() | Windows() | Recognize() | Outputs():
             return "append"
         case _:
             return mode(node.input)

@@ -60,6 +60,8 @@ ABOVE_EACH_OTHER = [
     "AND c.v > 1) x ON a.k = x.k AND a.id % 7 = x.id % 7",
     "SELECT a.k, count(x.id) AS n, count(*) AS m FROM a LEFT JOIN (SELECT b.k, b.id FROM b LEFT JOIN c ON b.id = c.id "
     "AND c.v > 1 WHERE c.id IS NULL) x ON a.k = x.k AND a.id % 7 = x.id % 7 GROUP BY a.k, a.id",
+    "SELECT x.id, x.other, c.id AS third FROM (SELECT a.k, a.id, b.id AS other FROM a LEFT JOIN b ON a.k = b.k AND "
+    "a.v < b.v UNION ALL SELECT k, id, v FROM b) x JOIN c ON x.k = c.k AND x.id % 7 = c.id % 7",
 ]
 
 
