@@ -13,14 +13,39 @@ from pgstream.planner.bind import at
 from pgstream.planner.outputs import HIDDEN, RANK
 from pgstream.sql.select import fold
 
+_CLAUSES = ("order", "limit", "offset")
 _LATER = "Order the rows where they are read: SELECT … FROM view ORDER BY …; or say how many are wanted: LIMIT n."
 _WHICH = "It has no end to count from. Say which rows come first: ORDER BY column LIMIT n."
 
 
-def wants_first(tree: exp.Select) -> bool:
-    """Whether a select says which rows come first, or how many there are."""
+def of_whole(tree: exp.Expr) -> exp.Select:
+    """A set operation, or a query in parentheses, as a select from it, whose ORDER BY, LIMIT and OFFSET they are."""
+    inner = tree.copy()
+    for key in ("with_", *_CLAUSES):
+        inner.set(key, None)
+    star = exp.Star()
+    star.meta["start"] = at(tree) or 0
+    outer = _around(inner, [star])
+    for key in _CLAUSES:
+        outer.set(key, tree.args[key].copy() if tree.args.get(key) else None)
+    first = inner
+    while not isinstance(first, exp.Select) and isinstance(first.this, exp.Query):
+        first = first.this
+    for ordered in outer.args["order"].expressions if outer.args.get("order") else []:
+        found = _numbered(ordered.this, list(first.expressions))
+        name = None if found is None else _name(found, list(first.expressions))
+        if name is not None:
+            column = exp.Column(this=name.copy())
+            column.meta["start"] = at(ordered) or 0
+            ordered.set("this", column)
+    return outer
+
+
+def wants_first(tree: exp.Expr) -> bool:
+    """Whether a query says which rows come first, or how many there are."""
     distinct = tree.args.get("distinct")
-    return any(tree.args.get(k) for k in ("order", "limit", "offset")) or bool(distinct and distinct.args.get("on"))
+    each = isinstance(tree, exp.Select) and distinct is not None and bool(distinct.args.get("on"))
+    return each or any(tree.args.get(k) for k in _CLAUSES)
 
 
 def first_rows(tree: exp.Select) -> exp.Select:
@@ -33,7 +58,7 @@ def first_rows(tree: exp.Select) -> exp.Select:
     if on is None or tree.args.get("limit") or tree.args.get("offset"):
         skipped, last = _slice(tree, order, on)
     inner = tree.copy()
-    for key in ("with_", "order", "limit", "offset", *(["distinct"] if on is not None else [])):
+    for key in ("with_", *_CLAUSES, *(["distinct"] if on is not None else [])):
         inner.set(key, None)
     by, terms = _parts(on, order)
     columns = _columns(inner, [*by, *(t.this for t in terms)])
@@ -80,7 +105,7 @@ def _parts(on: exp.Expr | None, order: exp.Order | None) -> tuple[list[exp.Expr]
     return by, rest or [exp.Ordered(this=e.copy()) for e in by[:1]]
 
 
-def _around(inner: exp.Select, expressions: list[exp.Expr]) -> exp.Select:
+def _around(inner: exp.Expr, expressions: list[exp.Expr]) -> exp.Select:
     source = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier("unnamed_subquery")))
     return exp.Select(expressions=expressions, from_=exp.From(this=source))
 

@@ -17,7 +17,7 @@ from pgstream.planner import joins, lookup_joins, plan, records, semi_joins
 from pgstream.planner.bind import Item, Scope, at, renamed
 from pgstream.planner.bounded import Bounded, Cte, Env
 from pgstream.planner.expressions import Compiler, has_aggregate
-from pgstream.planner.firsts import first_rows, wants_first
+from pgstream.planner.firsts import first_rows, of_whole, wants_first
 from pgstream.planner.grouping import (
     Grouped,
     aggregate,
@@ -64,6 +64,8 @@ class Planner:
         """Any query: a select, a union, or one of them in parentheses. ``last``: no operator with state is above it."""
         tree = _placed(tree, self.relations.database) if top else tree
         env = self._ctes(tree, env)
+        if not isinstance(tree, exp.Select) and not (top and self.want == "result") and wants_first(tree):
+            return self.select(of_whole(tree), env, top, last)
         if isinstance(tree, exp.Subquery):
             only(tree, "this", "with_", "limit" if top else "")
             return self.query(tree.this, env, top, last)
