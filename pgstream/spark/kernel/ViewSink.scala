@@ -22,7 +22,7 @@ case class ViewTarget(url: String, user: String, password: String, table: String
   def connect(): Connection = {
     val p = new java.util.Properties
     if (user.nonEmpty) p.setProperty("user", user)
-    if (password.nonEmpty) p.setProperty("password", password)
+    p.setProperty("password", password) // an empty one keeps the driver from ~/.pgpass
     p.setProperty("ApplicationName", "pgstream worker")
     p.setProperty("tcpKeepAlive", "true")
     // Where this machine dies without a word, its row of the ledger is free in seconds: another server's worker waits for it.

@@ -262,7 +262,7 @@ class PostgresAdmin:
 
     async def _connect(self) -> Connection:
         with files(self._options) as tls:
-            settings = make_conninfo(**libpq(self._options), **tls)
+            settings = make_conninfo(**(libpq(self._options) | tls))
             return await psycopg.AsyncConnection.connect(settings, autocommit=True)
 
 

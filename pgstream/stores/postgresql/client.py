@@ -1,17 +1,22 @@
 """A store's options as the settings of both clients: libpq's (psycopg) and those of the JDBC driver.
 
-Owns: how TLS is asked of each, and what must be given together. Must not know: who connects.
+Owns: how TLS is asked of each, what must be given together, and that neither client looks for anything else: what the
+server's system user has in its variables, home and ticket cache may open the PostgreSQL behind it, as its superuser,
+and who makes a store chooses address and user. Must not know: who connects.
 Start reading at ``libpq`` and ``jdbc``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import psycopg
 
 from pgstream import pem
 from pgstream.errors import InvalidOption, MissingOption
@@ -19,6 +24,9 @@ from pgstream.errors import InvalidOption, MissingOption
 _NAME = "pgstream"
 _FACTORY = "org.apache.spark.sql.pgstream.PemTls"
 _PASSWORD = "postgres.password"  # noqa: S105
+_NOWHERE = f"{os.devnull}/none"
+"""A file that there never is, in the place of those in ``~``."""
+_NO_TICKET = {"require_auth": "!gss,!sspi"} if psycopg.pq.version() >= 160000 else {}
 
 
 def _mode(options: Mapping[str, str]) -> str:
@@ -68,7 +76,11 @@ def libpq(options: Mapping[str, str]) -> dict[str, str]:
         "port": str(there.port or 5432),
         "dbname": unquote(there.path.strip("/")),
         "user": options["postgres.username"],
-        **_password(options),
+        "password": options.get(_PASSWORD, ""),  # an empty one keeps PGPASSWORD away
+        "passfile": _NOWHERE,
+        "sslcert": _NOWHERE,
+        "gssencmode": "disable",
+        **_NO_TICKET,
         "sslmode": _mode(options),
         "connect_timeout": "6",
         "application_name": _NAME,
@@ -82,7 +94,9 @@ def jdbc(options: Mapping[str, str]) -> dict[str, str]:
     made = {
         "url": f"jdbc:postgresql://{host}:{there.port or 5432}{there.path}",
         "user": options["postgres.username"],
-        **_password(options),
+        "password": options.get(_PASSWORD, ""),  # an empty one keeps ~/.pgpass away
+        "gssEncMode": "disable",
+        "jaasLogin": "false",
         "sslmode": _mode(options),
         "ApplicationName": f"{_NAME} worker",
         "connectTimeout": "10",
@@ -98,7 +112,3 @@ def jdbc(options: Mapping[str, str]) -> dict[str, str]:
         anyone = {} if texts.authorities or made["sslmode"].startswith("verify") else {"any": True}
         made |= {"sslfactory": _FACTORY, "sslfactoryarg": json.dumps(given | anyone)}
     return made
-
-
-def _password(options: Mapping[str, str]) -> dict[str, str]:
-    return {"password": options[_PASSWORD]} if _PASSWORD in options else {}
