@@ -15,27 +15,32 @@ from pgstream.errors import DependentsExist
 from pgstream.names import quote_anywhere
 from pgstream.statements.base import Context
 
+# Asked in the client's session, as ``undecided``: operators say where they are, too. One of another client's that fits
+# better than PostgreSQL's would run with the rights of whoever drops the schema.
 _INSIDE = """
     FROM pg_catalog.pg_depend d
-    WHERE d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass AND d.deptype = 'n'
-        AND d.refobjid = (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {name})"""
+    WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+        AND d.deptype OPERATOR(pg_catalog.=) 'n' AND d.refobjid OPERATOR(pg_catalog.=) (
+            SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname OPERATOR(pg_catalog.=) {name})"""
 _LISTED = f"""
-SELECT pg_catalog.string_agg(pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
-    || ' depends on schema ' || {{name}}, E'\\n' ORDER BY d.classid, d.objid){_INSIDE}"""
+SELECT pg_catalog.string_agg(pg_catalog.concat(pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid),
+    ' depends on schema ', {{name}}), E'\\n' ORDER BY d.classid, d.objid){_INSIDE}"""
 _CASCADES = f"""
-SELECT pg_catalog.json_agg('drop cascades to ' || pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
-    ORDER BY d.classid, d.objid){_INSIDE}"""
+SELECT pg_catalog.json_agg(pg_catalog.concat('drop cascades to ',
+    pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)) ORDER BY d.classid, d.objid){_INSIDE}"""
 # What depends on something else in the schema may be gone with it, and so has no identity any more.
 _EMPTIED = f"""
 DECLARE
-    inside record;
-    object record;
+    inside pg_catalog.record;
+    object pg_catalog.record;
 BEGIN
     FOR inside IN SELECT d.classid, d.objid{_INSIDE} ORDER BY d.classid, d.objid LOOP
         SELECT * INTO object FROM pg_catalog.pg_identify_object(inside.classid, inside.objid, 0);
         IF object.identity IS NOT NULL THEN
-            EXECUTE pg_catalog.format('DROP %s %s CASCADE', CASE object.type WHEN 'composite type' THEN 'type'
-                WHEN 'statistics object' THEN 'statistics' ELSE object.type END, object.identity);
+            EXECUTE pg_catalog.format('DROP %s %s CASCADE', CASE
+                WHEN object.type OPERATOR(pg_catalog.=) 'composite type' THEN 'type'
+                WHEN object.type OPERATOR(pg_catalog.=) 'statistics object' THEN 'statistics'
+                ELSE object.type END, object.identity);
         END IF;
     END LOOP;
 END"""

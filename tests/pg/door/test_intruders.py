@@ -442,3 +442,35 @@ def test_what_the_server_asks_in_a_session_calls_no_functions_of_others(house):
             for function in ("json_build_array(json, json)", "json_build_array(name, name)", "as_json(text)",
                              "told(text, text)"):  # fmt: skip
                 mallory.execute(f"DROP FUNCTION public.{function}")
+
+
+# Of types that PostgreSQL's own operator takes by a cast only: this one fits better, wherever it is in the search path.
+FITTING = """
+CREATE SEQUENCE public.told;
+GRANT USAGE ON SEQUENCE public.told TO PUBLIC;
+CREATE FUNCTION public.tells(oid, regclass) RETURNS boolean LANGUAGE sql AS $$
+    SELECT nextval('public.told') > 0 AND $1::text = $2::oid::text $$;
+CREATE OPERATOR public.= (FUNCTION = public.tells, LEFTARG = oid, RIGHTARG = regclass)
+"""
+
+
+@pytest.mark.parametrize("how", ["CASCADE", "RESTRICT"])
+def test_what_empties_a_schema_calls_no_operators_of_others(house, how):
+    """DROP SCHEMA in a transaction looks into the schema, and drops what is in it, in the client's own session."""
+    with house.connect("mallory") as mallory, house.connect("admin") as admin:
+        mallory.execute(FITTING)
+        try:
+            admin.execute("CREATE SCHEMA emptied")
+            with admin.transaction():
+                admin.execute("CREATE TABLE emptied.t (i int)")
+                if how == "CASCADE":
+                    admin.execute("DROP SCHEMA emptied CASCADE")
+                else:
+                    with pytest.raises(psycopg.errors.DependentObjectsStillExist) as e, admin.transaction():
+                        admin.execute("DROP SCHEMA emptied")
+                    assert "table emptied.t depends on schema emptied" in (e.value.diag.message_detail or "")
+            admin.execute("DROP SCHEMA IF EXISTS emptied CASCADE")
+            called = mallory.execute("SELECT is_called FROM public.told").fetchall()
+            assert called == [(False,)], "a sequence keeps what a transaction that is rolled back has done"
+        finally:
+            mallory.execute("DROP FUNCTION public.tells CASCADE; DROP SEQUENCE public.told")
