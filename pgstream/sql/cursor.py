@@ -13,7 +13,7 @@ from collections.abc import Collection
 from sqlglot.tokenizer_core import Token, TokenType
 
 from pgstream import types
-from pgstream.errors import DuplicateColumn, NameTooLong, PgStreamError, SyntaxEnd
+from pgstream.errors import DuplicateColumn, NameTooLong, PgStreamError, SyntaxEnd, TooComplex
 from pgstream.names import Name, QName, quote
 from pgstream.properties import Given
 from pgstream.sql import dialect, properties
@@ -26,6 +26,9 @@ _NAME_TOKENS = dialect.PLAIN_NAMES | dialect.UNRESERVED
 _COLUMN_TOKENS = _NAME_TOKENS | dialect.WORDS
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 MAX_NAME_BYTES = 63
+MOST_TOKENS = 1 << 15
+"""Of a query. Every session waits while it is parsed, which takes a second or two of so many."""
+_LISTS = "Join a table, or a materialized view, instead of a long list."
 _PARAMETERS = "The parameters come here: WITH ('parameter' = value, …)."
 
 
@@ -283,6 +286,9 @@ class Cursor:
         begin, end = self._index, self._query_end()
         if begin == end:
             raise self.fault()
+        if end - begin > MOST_TOKENS:
+            detail = f"It has more than {MOST_TOKENS} words and signs."
+            raise TooComplex(what="the query", detail=detail, hint=_LISTS, at=self._tokens[begin].start)
         try:
             tree = dialect.parse(self._tokens[begin:end], self.text)
         except SyntaxEnd as e:

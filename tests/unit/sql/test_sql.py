@@ -117,3 +117,11 @@ def test_a_very_deep_query_is_refused_not_crashed() -> None:
     with pytest.raises(PgStreamError) as e:
         Cursor(text).select()
     assert e.value.sqlstate == "54001"
+
+
+def test_a_query_of_very_many_words_is_not_parsed() -> None:
+    listed = ",".join(map(str, range(20_000)))
+    Cursor(f"SELECT id FROM clicks WHERE id IN ({listed[:60_000]}1)").select()
+    with pytest.raises(PgStreamError, match="the query is too complex") as e:
+        Cursor(f"SELECT id FROM clicks WHERE id IN ({listed})").select()
+    assert (e.value.sqlstate, e.value.at) == ("54001", 0)
