@@ -188,10 +188,10 @@ class PostgresAdmin:
             raise InvalidOption(what=f'column "{min(unknown)}" does not exist in entity "{entity}"')
         table = sql.Identifier(*split(entity, self._database))
         names = sql.SQL(", ").join(map(sql.Identifier, row))
-        text = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM json_populate_record(NULL::{0}, %s::json)").format(
-            table, names
-        )
-        async with self._open(entity) as c:
+        text = sql.SQL(
+            "INSERT INTO {0} ({1}) SELECT {1} FROM pg_catalog.json_populate_record(NULL::{0}, %s::pg_catalog.json)"
+        ).format(table, names)
+        async with self._open(entity, triggers=True) as c:
             if not row:
                 await c.execute(sql.SQL("INSERT INTO {} DEFAULT VALUES").format(table))
             else:
@@ -248,14 +248,17 @@ class PostgresAdmin:
         return ".".join(map(cols.quote_pg, split(entity, self._database)))
 
     @asynccontextmanager
-    async def _open(self, entity: str, patience: bool = True) -> AsyncIterator[Connection]:
-        """The connection, in a transaction whose statements answer in time; errors are ours."""
+    async def _open(self, entity: str, patience: bool = True, triggers: bool = False) -> AsyncIterator[Connection]:
+        """The connection, in a transaction whose statements answer in time; errors are ours. What others in that
+        database have made is not called in the place of PostgreSQL's own; ``triggers`` of a table find theirs.
+        """
         try:
             if self._connection is None:
                 self._connection = await self._connect()
             async with self._connection.transaction():
-                if patience:
-                    await self._connection.execute(f"SET LOCAL statement_timeout = {PATIENCE_MS}".encode())
+                limit = f"SET LOCAL statement_timeout = {PATIENCE_MS}" if patience else ""
+                names = "" if triggers else "SET LOCAL search_path = pg_catalog;"
+                await self._connection.execute(f"{names}{limit}".encode())
                 yield self._connection
         except psycopg.Error as e:
             raise reasons.translate(e, self.name, entity) from None

@@ -26,6 +26,9 @@ _FACTORY = "org.apache.spark.sql.pgstream.PemTls"
 _PASSWORD = "postgres.password"  # noqa: S105
 _NOWHERE = f"{os.devnull}/none"
 """A file that there never is, in the place of those in ``~``."""
+OWN_NAMES = {"currentSchema": "pg_catalog"}
+"""Properties of a session that reads: functions and operators that others in the store's database have made, and that
+fit better than PostgreSQL's own, would run with the rights of the store's user."""
 _NO_TICKET = {"require_auth": "!gss,!sspi"} if psycopg.pq.version() >= 160000 else {}
 
 

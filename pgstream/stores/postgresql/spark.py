@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pgstream import types
-from pgstream.stores.postgresql.client import jdbc
+from pgstream.stores.postgresql.client import OWN_NAMES, jdbc
 from pgstream.stores.postgresql.columns import SOURCES, quote_pg
 from pgstream.stores.postgresql.values import database, own_prefix, several, split
 
@@ -51,29 +52,31 @@ class TableChanges:
             "nested": [n for n, t in columns.items() if not t.is_scalar],
         }  # fmt: skip
         reader = spark.readStream.format(_PROVIDER).schema(_RAW).option("config", json.dumps(config))
-        return reader.option("secret", json.dumps(jdbc(access.options))).load()
+        return reader.option("secret", json.dumps(jdbc(access.options) | OWN_NAMES)).load()
 
     def write(self, sink: Any, access: Any) -> dict[str, Any]:
         """A table, by the ledger in its own database (``TableSink.scala``)."""
         path = split(sink.entity, database(access.options["uris"]))
         return {
             "type": "org.apache.spark.sql.pgstream.TableSink",
-            **self.ask(access),
+            **_reached(jdbc(access.options)),  # its triggers find what they find for everybody
             "table": ".".join(map(quote_pg, path)),
         }
 
     def ask(self, access: Any) -> dict[str, Any]:
         """See ``stores.spec.AskedInSpark``."""
-        settings = jdbc(access.options)
-        own = ("url", "user", "password")
-        more = {n: v for n, v in settings.items() if n not in own}
-        return {n: settings.get(n, "") for n in own} | {"properties": more}
+        return _reached(jdbc(access.options) | OWN_NAMES)
 
     def forget(self, spark: SparkSession, source: Any, access: Any, checkpoint: str) -> None:
         """Drop the slot and the publication that were made for a query's source."""
         jvm: Any = spark._jvm
         tables = jvm.org.apache.spark.sql.pgstream.TableSource
-        tables.forget(checkpoint, json.dumps(jdbc(access.options)), source.entity)
+        tables.forget(checkpoint, json.dumps(jdbc(access.options) | OWN_NAMES), source.entity)
+
+
+def _reached(settings: Mapping[str, str]) -> dict[str, Any]:
+    own = ("url", "user", "password")
+    return {n: settings[n] for n in own} | {"properties": {n: v for n, v in settings.items() if n not in own}}
 
 
 def own_slot(source: Any, query: str) -> str:

@@ -158,3 +158,36 @@ def test_statements_over_a_store(server: Server, shop: Postgres) -> None:
         c.execute("DROP TABLE pg_new")
         c.execute("DROP ENTITY made IN STORE pg_admin")
         assert shop.rows("SELECT to_regclass('public.made')") == [(None,)]
+
+
+PLANTED = (
+    "CREATE ROLE mal LOGIN", "GRANT CREATE ON SCHEMA public TO mal", "CREATE TABLE lent (id int PRIMARY KEY)",
+    "CREATE TABLE told (who text, by text)", "GRANT ALL ON told TO PUBLIC", "SET ROLE mal",
+    "CREATE FUNCTION tells(name, name) RETURNS bool LANGUAGE sql AS $$ INSERT INTO told VALUES (current_user, '!~');"
+    " SELECT true $$",
+    "CREATE OPERATOR !~ (FUNCTION = tells, LEFTARG = name, RIGHTARG = name)",
+    "CREATE FUNCTION row_to_json(lent) RETURNS json LANGUAGE sql AS $$ INSERT INTO told VALUES (current_user, 'row');"
+    " SELECT '{}'::json $$",
+    "CREATE FUNCTION json_populate_record(lent, json) RETURNS SETOF lent LANGUAGE sql AS $$"
+    " INSERT INTO told VALUES (current_user, 'record'); SELECT 1 $$",
+)  # fmt: skip
+
+
+async def test_functions_and_operators_of_others_are_not_called(admin: Admin, shop: Postgres) -> None:
+    """Those that fit better than PostgreSQL's own, in a schema of the search path; triggers find theirs as ever."""
+    with shop.connect() as c:
+        for text in PLANTED:
+            c.execute(text.encode())
+    shop.run(
+        "CREATE TABLE heard (id int)",
+        "CREATE FUNCTION hears() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN INSERT INTO heard VALUES (NEW.id); RETURN NULL; END $$",
+        "CREATE TRIGGER hears AFTER INSERT ON lent FOR EACH ROW EXECUTE FUNCTION hears()",
+    )
+    try:
+        assert "pg_catalog" not in [e.name for e in await admin.list_entities()]
+        await admin.insert("public.lent", NewRecord(b'{"id": 7}'))
+        assert [r.value async for r in admin.read("public.lent", True)] == [b'{"id":7}']
+        assert (shop.rows("TABLE told"), shop.rows("TABLE heard")) == ([], [(7,)])
+    finally:
+        shop.run("DROP OWNED BY mal CASCADE", "DROP ROLE mal", "DROP TABLE lent, told, heard CASCADE")
