@@ -105,3 +105,27 @@ def test_a_shorter_limit_of_the_store_stays(spark: SparkSession, asked: Postgres
         seen += look_up(spark, asked, limit, store="shop")
     asked.run(f"ALTER ROLE {USER} RESET statement_timeout")
     assert seen == ["1min", "5s", "1min", "1min"]
+
+
+PLANTED = (
+    "CREATE ROLE plants", "GRANT CREATE ON SCHEMA public TO plants", "GRANT USAGE ON SCHEMA public TO asks",
+    "SET ROLE plants",
+    "CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE plpgsql AS"
+    " $$ BEGIN RAISE EXCEPTION 'called by %', current_user; END $$",
+    "CREATE FUNCTION public.timed(numeric, int) RETURNS numeric LANGUAGE plpgsql AS"
+    " $$ BEGIN RAISE EXCEPTION 'called by %', current_user; END $$",
+    "CREATE OPERATOR public.* (FUNCTION = public.timed, LEFTARG = numeric, RIGHTARG = int)",
+    "RESET ROLE",
+)  # fmt: skip
+
+
+def test_nothing_that_others_have_planted_is_called(spark: SparkSession, asked: Postgres) -> None:
+    """A function and an operator that fit better than PostgreSQL's own, in the schema that a query was made in."""
+    asked.run("BEGIN; " + "; ".join(PLANTED) + "; COMMIT")
+    try:
+        own = {"role": "asks", "schema": "public"}
+        noon = {"types": ["time"], "ddl": "c1 time(6)"}
+        assert look_up(spark, asked, "SELECT 'well'", **own) == ["well"]
+        assert [str(t) for t in look_up(spark, asked, "SELECT time '12:00'", **own, **noon)] == ["12:00:00"]
+    finally:
+        asked.run("DROP OWNED BY plants CASCADE", "DROP ROLE plants")

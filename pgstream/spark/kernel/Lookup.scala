@@ -30,7 +30,8 @@ case class Question(target: ViewTarget, store: String, role: Option[String], sch
     if (arguments.isEmpty) "(SELECT 1::bigint AS n)"
     else {
       val lists = arguments.map(t => s"CAST(CAST(? AS text[]) AS $t[])").mkString(", ")
-      s"unnest($lists) WITH ORDINALITY"
+      // Where it is, is said: one of another client's that fits better would run with the rights of `role`.
+      s"pg_catalog.unnest($lists) WITH ORDINALITY"
     }
   private val names = if (arguments.isEmpty) "n" else (arguments.indices.map(i => s"p${i + 1}") :+ "n").mkString(", ")
 

@@ -6,7 +6,7 @@ import org.apache.spark.sql.types.{LongType, StructType, TimeType}
 object PgClock {
   /** What is selected for an expression of a type by PostgreSQL's name. */
   def read(expression: String, t: String): String =
-    if (t.startsWith("time") && !t.startsWith("timestamp") && !t.endsWith("]")) s"(EXTRACT(EPOCH FROM $expression::$t) * 1000000000)::bigint"
+    if (t.startsWith("time") && !t.startsWith("timestamp") && !t.endsWith("]")) s"(EXTRACT(EPOCH FROM $expression::$t) OPERATOR(pg_catalog.*) 1000000000)::bigint"
     else s"$expression::$t"
 
   /** What is then read for columns. */
