@@ -61,7 +61,7 @@ _PG8000 = {
 }
 _DJANGO = (
     "backends basic introspection inspectdb transactions transaction_hooks schema migrations queries lookup "
-    "bulk_create select_for_update constraints datatypes model_fields db_functions expressions "
+    "bulk_create select_for_update constraints datatypes model_fields expressions "
     "raw_query async aggregation annotations indexes"
 )
 
