@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+import psycopg
 import structlog
 from psycopg import errors as pg
 
@@ -83,7 +84,9 @@ async def heal_database(
         elif record.kind != "index" and found[key][1] != objects.comment(record):
             done.append(f"comment on {record.full} made again")
             await run(conn, objects.described(record))
-    for record in records.values():
+    for key, record in records.items():
+        if "\\" in str(record.full) and objects.relkind(record) == "v" and key in found:
+            done += await _said_anew(conn, record)
         if record.mode == "retract" and (record.full.schema, record.full.name) not in finding:
             done += await _made_findable(conn, record)
     done += await acl.heal(conn, schemas, relations, access)
@@ -94,6 +97,24 @@ async def heal_database(
     for words in done:
         log.warning("repaired", what=words)
     return done
+
+
+async def _said_anew(conn: Connection, record: RelationRecord) -> list[str]:
+    """Views of an earlier version hold a name with a backslash as some sessions of those who read them do not read it.
+    Says what it did.
+    """
+    asked, view = b"SELECT pg_get_viewdef(%s::regclass)", [ledger.table(record)]
+    try:
+        async with conn.transaction() as whole:
+            await run(conn, f"SET LOCAL lock_timeout = '{_WAIT_MS}ms'")
+            before = await (await conn.execute(asked, view)).fetchone()
+            await run(conn, objects.unreadable(record, anew=True))
+            if await (await conn.execute(asked, view)).fetchone() == before:
+                raise psycopg.Rollback(whole)
+            return [f"{record.label} {record.full} made anew"]
+    except pg.LockNotAvailable:
+        log.warning("view not made anew that is in use", relation=str(record.full))
+    return []
 
 
 async def _made_findable(conn: Connection, view: RelationRecord) -> list[str]:

@@ -34,7 +34,7 @@ from pgstream.errors import (
     ObjectInUse,
     PgStreamError,
 )
-from pgstream.names import FullName, quote_literal
+from pgstream.names import FullName, quote_anywhere, quote_literal
 from pgstream.names import quote_always as q
 
 log = structlog.get_logger(__name__)
@@ -288,13 +288,19 @@ async def drop_schema(conn: Connection, schema: str, cascade: bool, at: int | No
 
 
 def _unreadable_view(record: RelationRecord) -> list[str]:
+    return [unreadable(record), f"ALTER VIEW {_qualified(record)} OWNER TO {WORKER}"]
+
+
+def unreadable(record: RelationRecord, *, anew: bool = False) -> str:
+    """The statement that makes the view of a stream or changelog. ``anew``: it is there, and the worker's."""
     columns = ", ".join(f"NULL::{c.type.pg} AS {q(c.name)}" for c in record.columns)
-    call = f"SELECT pgstream_unreadable({quote_literal(record.label)}, {quote_literal(str(record.full))})"
+    name = str(record.full)
+    # The session of who reads the view reads this text, however it takes a backslash in a name of its owner's choice.
+    said = quote_anywhere(name) if "\\" in name else quote_literal(name)
+    call = f"SELECT pgstream_unreadable({quote_literal(record.label)}, {said})"
     # ts_stat runs a text as SQL when it is read: the view depends on nothing that PostgreSQL does not have itself.
-    return [
-        f"CREATE VIEW {_qualified(record)} AS SELECT {columns} FROM pg_catalog.ts_stat({quote_literal(call)})",
-        f"ALTER VIEW {_qualified(record)} OWNER TO {WORKER}",
-    ]
+    create = "CREATE OR REPLACE VIEW" if anew else "CREATE VIEW"
+    return f"{create} {_qualified(record)} AS SELECT {columns} FROM pg_catalog.ts_stat({quote_literal(call)})"
 
 
 def table(record: RelationRecord, name: str) -> list[str]:

@@ -14,10 +14,12 @@ import psycopg
 import pytest
 
 from pgstream import types
+from pgstream.catalog import open as opening
 from pgstream.catalog.privileges import Grant
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.roles import reader
 from pgstream.errors import EngineUnavailable
+from pgstream.names import FullName, quote, quote_literal
 from tests.pg.access.conftest import PASSWORD, House, NoEngine
 from tests.server import within
 
@@ -79,6 +81,41 @@ def test_if_exists_drops_nothing_that_is_hidden(house: House, mal: psycopg.Conne
 def test_a_backslash_beside_what_is_hidden(house: House, mal: psycopg.Connection[Any]) -> None:
     mal.execute("SET standard_conforming_strings = off")
     assert "does not exist, skipping" in _said(mal, 'DROP TABLE IF EXISTS hidden_view, "a\\\'"', "hidden_view")
+
+
+SHOUTS = "\\' || public.shout())--"
+"""The name of a stream of which a session without standard_conforming_strings reads the quote as the string's end."""
+
+
+def test_a_backslash_in_a_streams_name(house: House, mal: psycopg.Connection[Any]) -> None:
+    """Who reads a stream as a table runs PostgreSQL's refusal in its own session, and nothing that its name says."""
+    mal.execute(
+        "CREATE FUNCTION public.shout() RETURNS text LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'shouted by %', current_user USING ERRCODE = 'MINE0'; END $$"
+    )
+    house.relation(SHOUTS, store="hidden", owner="low")
+    mal.execute(f"GRANT SELECT ON STREAM {quote(SHOUTS)} TO ROLE sysadmin".encode())
+
+    def said() -> str | None:
+        with house.connect() as admin, pytest.raises(psycopg.Error) as e:
+            admin.execute("SET standard_conforming_strings = off")
+            admin.execute(f"DO $do$ BEGIN PERFORM * FROM public.{quote(SHOUTS)}; END $do$".encode())
+        return e.value.sqlstate
+
+    assert said() == "0A000"
+    # As an earlier version made it.
+    call = f"SELECT pgstream_unreadable('stream', {quote_literal(str(FullName('main', 'public', SHOUTS)))})"
+    house.superuser(
+        f"CREATE OR REPLACE VIEW public.{quote(SHOUTS)} AS SELECT NULL::bigint AS id, NULL::varchar AS secret"
+        f" FROM ts_stat({quote_literal(call)})", "main",
+    )  # fmt: skip
+    assert said() == "MINE0"
+    heal = opening.heal
+    assert [s for s in house.run(heal(house.catalog._administrator, house.catalog.snapshot, ())) if "anew" in s]
+    assert said() == "0A000"
+    assert house.run(heal(house.catalog._administrator, house.catalog.snapshot, ())) == []
+    mal.execute(f"DROP STREAM {quote(SHOUTS)}".encode())
+    mal.execute("DROP FUNCTION public.shout()")
 
 
 def _said(c: psycopg.Connection[Any], text: str, name: str) -> str:
