@@ -26,7 +26,10 @@ class Unknown(Statement):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        first, *rest = c.words(2)
+        words = c.words(2)
+        if not words:  # a word with a sign in it that no text of a client's can have
+            raise c.fault()
+        first, *rest = words
         c.expect(first)
         then = {words[1] for words in cls.known if words[0] == first and len(words) > 1}
         close = difflib.get_close_matches(rest[0], sorted(then), 1, 0.7) if rest else []

@@ -15,9 +15,10 @@ import pytest
 from pgstream import statements, types
 from pgstream.catalog.records import ObjectRecord
 from pgstream.config import Config
-from pgstream.errors import PgStreamError
+from pgstream.errors import PgStreamError, SyntaxFault
 from pgstream.names import Name, QName
 from pgstream.properties import Given
+from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import Select
 from pgstream.statements import glance, shared
 from pgstream.statements.base import Context, Statement
@@ -140,6 +141,11 @@ def test_every_statement_declares_its_privileges_or_why_it_needs_none() -> None:
     assert not Unknown.free  # its parsing never ends well
     with pytest.raises(NotImplementedError):
         Statement().needs(None)  # type: ignore[arg-type]
+
+
+def test_words_that_are_none_are_refused() -> None:
+    with pytest.raises(SyntaxFault):
+        Unknown.parse(Cursor("List\0"))
 
 
 def test_statements_are_sorted_and_found_by_their_words() -> None:
