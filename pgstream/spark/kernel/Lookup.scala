@@ -29,9 +29,9 @@ case class Question(target: ViewTarget, store: String, role: Option[String], sch
   private val rows =
     if (arguments.isEmpty) "(SELECT 1::bigint AS n)"
     else {
-      val lists = arguments.map(t => s"CAST(CAST(? AS text[]) AS $t[])").mkString(", ")
       // Where it is, is said: one of another client's that fits better would run with the rights of `role`.
-      s"pg_catalog.unnest($lists) WITH ORDINALITY"
+      val lists = arguments.map(t => s"pg_catalog.unnest(CAST(CAST(? AS text[]) AS $t[]))").mkString(", ")
+      s"ROWS FROM ($lists) WITH ORDINALITY"
     }
   private val names = if (arguments.isEmpty) "n" else (arguments.indices.map(i => s"p${i + 1}") :+ "n").mkString(", ")
 
