@@ -30,9 +30,13 @@ class Windows(Selects):
         return self.plain(replace(made, columns=(*made.columns[:-2], *bounds)))
 
     def opened(self, rows: str, kinds: str = "THC") -> Rows:
-        """The rows of a window function, once a window: its bounds are columns like others."""
-        made = self.window(self.table(self.r.choice("ssq"), rows), self.r.choice(kinds))
-        return replace(made, columns=(*made.columns, *(Column(b, "ts", b, b) for b in BOUNDS)))
+        """The rows of a window function, once a window: its bounds are columns like others. Those of one record stand
+        in no order.
+        """
+        table, kind = self.table(self.r.choice("ssq"), rows), self.r.choice(kinds)
+        made = self.window(table, kind)
+        columns = (*made.columns, *(Column(b, "ts", b, b) for b in BOUNDS))
+        return replace(made, columns=columns, placed=made.placed and kind == "T")
 
     def window(self, rows: Rows, kind: str) -> Rows:
         """A relation's rows in the windows of a kind but SESSION."""
