@@ -18,6 +18,9 @@ from pgstream.planner import plan
 from pgstream.planner.bind import Column, Scope
 from pgstream.planner.steps import Step, check_rowtime, retracting, watermarked
 
+_MOST_ROWS = 1 << 30
+"""More than the kernel can hold of a partition, and few enough for its numbers."""
+
 
 @dataclass(slots=True)
 class Numbering:
@@ -67,7 +70,8 @@ def bounded(step: Step, scope: Scope, where: exp.Expr, numbering: Numbering) -> 
     limit, by, rank = min(limits)
     # Of a single row a partition the rank says nothing: the partition is the key.
     key = tuple(k for k in step.key if k != by or limit > 1)
-    return replace(step, node=_with_limit(step.node, rank, max(1, limit), numbering), ranked=(), key=key)
+    limit = min(max(1, limit), _MOST_ROWS)
+    return replace(step, node=_with_limit(step.node, rank, limit, numbering), ranked=(), key=key)
 
 
 def _with_limit(node: plan.Node, name: str, limit: int, numbering: Numbering) -> plan.Node:

@@ -57,6 +57,10 @@ RANKS = {
         "SELECT k, v FROM c ORDER BY v DESC, k LIMIT 3 OFFSET 1",
         "SELECT k, v FROM c ORDER BY v DESC NULLS LAST, k LIMIT 3 OFFSET 1",
     ),
+    "as many as there are": (
+        "SELECT k, v FROM c ORDER BY v, k LIMIT 4294967296 OFFSET 1",
+        "SELECT k, v FROM c ORDER BY v NULLS FIRST, k OFFSET 1",
+    ),
     "the first groups": (
         "SELECT sum(n) AS n, count(*) AS groups FROM (SELECT g, count(*) AS n FROM c GROUP BY g ORDER BY 2 DESC, g "
         "LIMIT 2) x",
