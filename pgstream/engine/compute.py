@@ -44,7 +44,7 @@ from pgstream.engine.channel import (
 )
 from pgstream.engine.computation import Computation
 from pgstream.engine.leave import leave_own
-from pgstream.engine.life import NO_EXECUTOR, Queries
+from pgstream.engine.life import Queries
 from pgstream.engine.lock import Holder, PoolLock
 from pgstream.engine.pool import Pool, Prepare
 from pgstream.engine.readers import Place
@@ -195,8 +195,7 @@ class ComputePool:
     @property
     def why(self) -> str:
         """What keeps the worker from being ready, while it is starting, or from working."""
-        waits = NO_EXECUTOR if self._pool.wants_executors else ""
-        return self._pool.why if self.state == "starting" else waits
+        return self._pool.why if self.state == "starting" else self._queries.waits
 
     @property
     def is_asked(self) -> bool:

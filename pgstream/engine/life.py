@@ -85,7 +85,9 @@ class Run:
 
 
 class Queries:
-    """All continuous queries of ``pool``. ``send`` reaches the worker; ``is_ready`` says whether there is one."""
+    """All continuous queries of ``pool``. ``send`` reaches the worker; ``is_ready`` says whether there is one.
+    ``waits``: what all that the worker does waits for.
+    """
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class Queries:
         self._suspects = Suspects()
         self._unmarking = asyncio.Semaphore(4)  # each is a client of a store's with threads of its own
         self.progress = ProgressLog(catalog.record_progress)
+        self.waits = ""
 
     def owns(self, query: str) -> bool:
         return query in self._runs
@@ -334,7 +337,7 @@ class Queries:
                     return
                 attempt = max(run.attempt, record.attempt, await self._catalog.attempts_beside(record)) + 1
                 start = await requests.start(self._catalog, record, attempt, self._checkpoints)
-                said = {} if run.failures else {"message": ""}
+                said = {} if run.failures else {"message": self.waits}
                 await self._catalog.set_query(run.id, attempt=attempt, actual="starting", **said)
             except UndefinedQuery:
                 await self._forget(run)
@@ -368,13 +371,15 @@ class Queries:
                 self._spawn(self._ran(run))
 
     def executors(self, event: Executors) -> None:
+        log.warning("pool has no executor" if event.wanted else "pool has executors", pool=self._pool)
+        self.waits = NO_EXECUTOR if event.wanted else ""
         for run in self._runs.values():
-            self._spawn(self._unserved(run, NO_EXECUTOR if event.wanted else ""))
+            self._spawn(self._waiting(run))
 
-    async def _unserved(self, run: Run, said: str) -> None:
+    async def _waiting(self, run: Run) -> None:
         async with run.lock:
             if run.at_worker and not run.stopping and not run.failures:
-                await self._record(run, message=said)
+                await self._record(run, message=self.waits)
 
     def alive(self, event: Alive) -> None:
         run = self._runs.get(event.query)
@@ -387,7 +392,7 @@ class Queries:
     async def _ran(self, run: Run) -> None:
         async with run.lock:
             if run.at_worker and not run.stopping:
-                await self._record(run, actual="running", message="")
+                await self._record(run, actual="running", message=self.waits)
 
     def ended(self, event: Ended) -> None:
         run = self._runs.get(event.query)
@@ -408,6 +413,7 @@ class Queries:
         """The worker is gone, and every run with it. ``crashed``: it was not ended from outside. ``told``: the
         catalogue shows it.
         """
+        self.waits = ""
         culprit = None
         if crashed:
             culprit = self._suspects.crashed()

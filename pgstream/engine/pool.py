@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from pgstream.engine import leftover
-from pgstream.engine.channel import Event, Executors, Preparing, Ready, Request
+from pgstream.engine.channel import Event, Preparing, Ready, Request
 from pgstream.engine.launch import Launch
 from pgstream.engine.process import WorkerProcess
 from pgstream.errors import EngineUnavailable, PgStreamError
@@ -56,7 +56,6 @@ class Pool:
         self._process: WorkerProcess | None = None
         self._ready = asyncio.Event()
         self._well = self._preparing = False
-        self.wants_executors = False
         self.starts = 0
         """Of workers."""
 
@@ -129,14 +128,11 @@ class Pool:
                     log.info("worker ready", pool=self.name, pid=event.pid, spark=event.spark, java=event.java)
                     self._preparing = False
                     self._ready.set()
-                if isinstance(event, Executors):
-                    log.warning("pool has executors" if not event.wanted else "pool has no executor", pool=self.name)
-                    self.wants_executors = event.wanted
                 self._listener.worker_said(event)
             grace_s = 1.0
         finally:
             self._ready.clear()
-            self._process, self._preparing, self.wants_executors = None, False, False
+            self._process, self._preparing = None, False
             code = await process.end(grace_s)
             leftover.remove(self._pid_file)
             log.info("worker ended", pool=self.name, pid=process.pid, code=code)

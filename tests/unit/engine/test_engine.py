@@ -71,8 +71,12 @@ async def test_no_executor_is_said_where_one_looks(bench: Bench, tmp_path: Path)
     why = "waiting: the cluster has given the pool no executor yet"
     await until(lambda: bench.catalog.records[id].message == why)
     assert bench.engine.pool_state("default") == ("running", why)
+    later = bench.catalog.add()
+    launched = asyncio.create_task(bench.engine.launch(later))
+    await until(lambda: bench.catalog.records[later].message == why)
     (tmp_path / "served").touch()
-    await until(lambda: bench.catalog.records[id].message == "")
+    await launched
+    await until(lambda: bench.catalog.records[id].message == bench.catalog.records[later].message == "")
     assert bench.engine.pool_state("default") == ("running", "")
     await bench.engine.stop()
 
