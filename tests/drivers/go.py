@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.drivers.outcomes import Outcomes, of_go
 from tests.drivers.place import Place
-from tests.drivers.suite import Env, Suite, must, run
+from tests.drivers.suite import Edits, Env, Suite, edit, must, run
 
 
 @dataclass(frozen=True)
 class GoModule(Suite):
-    """``go test`` in a module's own folder, as the module proxy delivers it. ``edits``: files in which a login is
-    written down, what is replaced there and by what.
-    """
+    """``go test`` in a module's own folder, as the module proxy delivers it."""
 
     module: str = ""
     env: Callable[[Place], Env] = lambda place: place.env
     packages: Sequence[str] = ("./...",)
-    edits: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    edits: Edits = field(default_factory=dict)
 
     @property
     def source(self) -> Path:
@@ -42,11 +40,7 @@ class GoModule(Suite):
         # The module cache is read-only, and go test wants to note down what it fetches.
         shutil.copytree(json.loads(log.read_text())["Dir"], self.source, copy_function=shutil.copyfile)
         run(["chmod", "-R", "u+w", self.source], self.folder, self.folder / "chmod.log")
-        for file, changes in self.edits.items():
-            text = (self.source / file).read_text()
-            for old, new in changes:
-                text = text.replace(old, new)
-            (self.source / file).write_text(text)
+        edit(self.source, self.edits)
 
     def outcomes(self, place: Place, log: Path, only: Sequence[str]) -> Outcomes:
         # One after another: they share a database, and some wait half a second only.

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shutil
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.drivers.outcomes import Outcomes, of_cargo
 from tests.drivers.place import Place
-from tests.drivers.suite import CACHE, Suite, must, run
+from tests.drivers.suite import CACHE, Edits, Suite, edit, must, run
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Crate(Suite):
     """
 
     flags: Sequence[str] = ()
-    edits: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    edits: Edits = field(default_factory=dict)
 
     @property
     def source(self) -> Path:
@@ -44,11 +44,7 @@ class Crate(Suite):
         found = next((CACHE / "cargo" / "registry" / "cache").glob(f"*/{self.name}-{self.version}.crate"))
         with tarfile.open(found) as archive:
             archive.extractall(self.folder, filter="data")
-        for file, changes in self.edits.items():
-            text = (self.source / file).read_text()
-            for old, new in changes:
-                text = text.replace(old, new)
-            (self.source / file).write_text(text)
+        edit(self.source, self.edits)
 
     def outcomes(self, place: Place, log: Path, only: Sequence[str]) -> Outcomes:
         login = f"user={place.user} password={place.password} dbname={place.database}"

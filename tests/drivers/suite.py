@@ -19,6 +19,8 @@ from tests.drivers.place import Place
 
 CACHE = config.load({}).cache / "drivers"
 Env = Mapping[str, str]
+Edits = Mapping[str, Sequence[tuple[str, str]]]
+"""Files of a source in which an address or a login is written down: what is replaced there, and by what."""
 
 
 def run(command: Sequence[str | Path], cwd: Path, log: Path, env: Env | None = None, seconds: int = 1800) -> int:
@@ -35,6 +37,14 @@ def run(command: Sequence[str | Path], cwd: Path, log: Path, env: Env | None = N
 def must(command: Sequence[str | Path], cwd: Path, log: Path, env: Env | None = None) -> None:
     if code := run(command, cwd, log, env):
         raise SystemExit(f"{' '.join(map(str, command))}: exit {code}\n{log.read_text()[-3000:]}")
+
+
+def edit(source: Path, edits: Edits) -> None:
+    for file, changes in edits.items():
+        text = (source / file).read_text()
+        for old, new in changes:
+            text = text.replace(old, new)
+        (source / file).write_text(text)
 
 
 @dataclass(frozen=True)
