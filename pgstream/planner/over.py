@@ -24,6 +24,8 @@ from pgstream.planner.ranks import Numbering, ranked_rows
 from pgstream.planner.steps import ROWTIME, Bounds, Step, watermarked
 from pgstream.sql.dialect import UNIT_MS
 
+_FARTHEST = 2**31 - 1
+
 
 @dataclass(slots=True)
 class Overs:
@@ -86,7 +88,7 @@ class Overs:
             raise NotSupported(what=f"an offset of {name} that is no whole number", at=at(away))
         self._check_order(node, order)
         value = compiler.compile(given[0])
-        arguments, offset = [value.sql], int(str(away.this))
+        arguments, offset = [value.sql], _away(away)
         if len(given) > 2:
             arguments = [f"{value.sql}", _like(compiler.sql(given[2]), value)]
         shape = plan.Over(_HERE, by, [], rows=offset, peers=False, ahead=offset if name == "LEAD" else 0)
@@ -216,6 +218,14 @@ def _order(node: exp.Expr, compiler: Compiler) -> plan.Order:
     )
 
 
+def _away(number: exp.Literal) -> int:
+    """How many rows away. Error: NotSupported, for more than the kernel counts."""
+    rows = int(str(number.this))
+    if rows > _FARTHEST:
+        raise NotSupported(what=f"a row more than {_FARTHEST} rows away", at=at(number))
+    return rows
+
+
 def _frame(spec: exp.Expr | None) -> tuple[int | None, int | None, bool]:
     """Rows before, milliseconds before, and whether rows of one time count together."""
     if spec is None:
@@ -232,7 +242,7 @@ def _frame(spec: exp.Expr | None) -> tuple[int | None, int | None, bool]:
     if kind == "ROWS":
         if not isinstance(start, exp.Literal) or start.is_string or not str(start.this).isdigit():
             raise InvalidStatement(what="ROWS takes a whole number", at=at(start))
-        return int(str(start.this)), None, False
+        return _away(start), None, False
     unit = str(start.args["unit"].this).upper() if isinstance(start, exp.Interval) else ""
     if " TO " in unit:
         raise NotYet(what="a RANGE of several units of time", at=at(start), hint="Write it in one, INTERVAL '26' HOUR.")
