@@ -18,7 +18,7 @@ from docs import tested
 from pgstream import errors, statements, stores, types
 from pgstream.catalog.system_tables import TABLES
 from pgstream.config import SETTINGS
-from pgstream.planner.functions import ANY, FUNCTIONS, GROUPS
+from pgstream.planner.functions import ANY, FUNCTIONS, GROUPS, SAME
 from pgstream.server import metrics
 from pgstream.stores.spec import Can, Full, Option, OptionTable, StoreType
 from tests.datadriven import Case, cases
@@ -196,7 +196,11 @@ FUNCTION_NOTES = {
     "aggregates": """`LISTAGG`, `ARRAY_AGG`, `JSON_ARRAYAGG`, `JSON_OBJECTAGG`, `FIRST_VALUE` and `LAST_VALUE` take rows
 in the order of their arrival. `JSON_ARRAYAGG(value [NULL | ABSENT ON NULL])` leaves NULLs out unless told otherwise,
 `JSON_OBJECTAGG([KEY] key VALUE value [NULL | ABSENT ON NULL])` keeps them; of a key that comes twice the last value
-counts, and what has no key is left out. `COLLECT` gives a MAP of each value and how often it is there.\n\n""",
+counts, and what has no key is left out. `COLLECT` gives a MAP of each value and how often it is there.
+`STRING_AGG`, `BOOL_AND`, `EVERY`, `BOOL_OR` and `ANY_VALUE` are PostgreSQL's names for what `LISTAGG`, `MIN`, `MAX` and
+`FIRST_VALUE` do; `APPROX_COUNT_DISTINCT(x)` is `COUNT(DISTINCT x)`, exact.\n\n""",
+    "times": """`timestamp AT TIME ZONE 'Europe/Berlin'` is the moment at which clocks there show the `TIMESTAMP`, and
+what they show at a moment, of a `TIMESTAMP_LTZ`, as in PostgreSQL.\n\n""",
     "rows": """`CURRENT_WATERMARK(time)` is what event time had passed when the row's batch began, in the type of the
 column that it is given; NULL until event time is known.
 `WHERE CURRENT_WATERMARK(t) IS NULL OR t > CURRENT_WATERMARK(t)` leaves out what came too late. It
@@ -220,7 +224,7 @@ def function_pages() -> dict[str, str]:
     index.append("over this row:\n\n" + _row_shown() + "\n")
     pages = {}
     for group, title in FUNCTION_TITLES.items():
-        names = sorted({f.name for f in GROUPS[group]})
+        names = sorted({f.name for f in GROUPS[group]} | (SAME.keys() if group == "aggregates" else set()))
         pages[f"functions/{group}.md"] = _function_page(title, names, shown, FUNCTION_NOTES.get(group, ""))
         index.append(f"- [{title}](functions/{group}.md): {', '.join(f'`{n}`' for n in names)}\n")
     return {"functions.md": "".join(index)} | pages

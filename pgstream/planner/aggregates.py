@@ -9,10 +9,10 @@ from __future__ import annotations
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import NotSupported, UndefinedFunction
+from pgstream.errors import NotSupported
 from pgstream.planner import infer, plan
 from pgstream.planner.bind import at
-from pgstream.planner.calls import CASTS, values
+from pgstream.planner.calls import check, values
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.functions import Function
 from pgstream.types import Type
@@ -36,10 +36,7 @@ def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where:
             raise NotSupported(what="a separator of LISTAGG that is not a literal", at=at(given[1]))
         separator = str(given[1].this)
         del arguments[1]
-    if function.numbers and not infer.is_number(arguments[0].type):
-        raise UndefinedFunction(
-            name=f"{function.name.lower()}({str(arguments[0].type).lower()})", at=at(node), hint=CASTS
-        )
+    check(function, node, arguments[:1])
     texts = [a.sql for a in arguments]
     if where and function.name == "ARRAY_AGG":
         # A NULL is a value of the array, so the kernel is told which rows count.

@@ -63,14 +63,22 @@ def build(compiler: Compiler, function: Function, node: exp.Anonymous, inner: Co
     args = [Typed("") if i in function.units else _argument(function, inner, a) for i, a in enumerate(given)]
     patterns.check(function.name, node)
     call = Call(inner, function, node, args)
-    if function.numbers and not all(infer.is_number(a.type) for a in args):
-        types_ = ", ".join(str(a.type).lower() if a.type is not None else "unknown" for a in args)
-        raise UndefinedFunction(name=f"{function.name.lower()}({types_})", at=at(node), hint=CASTS)
+    check(function, node, args)
     if function.aggregate:
         return _aggregate(call, where)
     if function.call is not None and function.call in _SPECIAL:
         return _SPECIAL[function.call](call)
     return Typed(call.text(), _type(call))
+
+
+def check(function: Function, node: exp.Anonymous, args: Sequence[Typed]) -> None:
+    """That the arguments are what the function takes. Error: UndefinedFunction."""
+    numbers = not function.numbers or all(infer.is_number(a.type) for a in args)
+    booleans = not function.booleans or all(a.type is None or infer.is_a(a.type, "BOOLEAN") for a in args)
+    if not numbers or not booleans:
+        types_ = ", ".join(str(a.type).lower() if a.type is not None else "unknown" for a in args)
+        hint = CASTS if function.numbers else "Write a condition, such as x > 0."
+        raise UndefinedFunction(name=f"{str(node.this).lower()}({types_})", at=at(node), hint=hint)
 
 
 def values(function: Function, node: exp.Anonymous) -> list[exp.Expr]:

@@ -34,7 +34,7 @@ from pgstream.errors import (
 from pgstream.names import quote_spark, quote_text
 from pgstream.planner import checked, comparisons, infer
 from pgstream.planner.bind import Scope, at
-from pgstream.planner.functions import FUNCTIONS, PLANNED, Function
+from pgstream.planner.functions import ELSEWHERE, FUNCTIONS, PLANNED, Function
 from pgstream.sql.dialect import WINDOWS, window_form
 from pgstream.sql.select import fold
 from pgstream.types import Type
@@ -59,7 +59,6 @@ _REFUSED = {
     "distinct": "DISTINCT in a function",
     "order": "ORDER BY in a function",
     "limit": "LIMIT in a function",
-    "attimezone": "AT TIME ZONE",
     "concat": "a string literal in several parts",
 }
 
@@ -293,9 +292,12 @@ class Compiler:
         )
 
     def on_like(self, node: exp.Expr, escape: str = "") -> Typed:
-        negation = "NOT " if node.args.get("negate") else ""
+        word = f"{'NOT ' if node.args.get('negate') else ''}{node.key.upper()}"
         pattern = self.sql(node.expression) if escape else self._pattern(node.expression)
-        return Typed(f"({self.sql(node.this)} {negation}LIKE {pattern}{escape})", types.BOOLEAN)
+        return Typed(f"({self.sql(node.this)} {word} {pattern}{escape})", types.BOOLEAN)
+
+    def on_ilike(self, node: exp.Expr) -> Typed:
+        return self.on_like(node)
 
     def _pattern(self, node: exp.Expr) -> str:
         """A pattern without ESCAPE: a backslash is a character like others in it, and Spark's own mark to escape."""
@@ -305,7 +307,7 @@ class Compiler:
 
     def on_escape(self, node: exp.Expr) -> Typed:
         mark = node.expression
-        if not isinstance(node.this, exp.Like) or not mark.is_string or len(str(mark.this)) != 1:
+        if not isinstance(node.this, (exp.Like, exp.ILike)) or not mark.is_string or len(str(mark.this)) != 1:
             raise InvalidStatement(what="ESCAPE takes one character after LIKE", at=at(mark) or at(node))
         return self.on_like(node.this, f" ESCAPE {quote_text(str(mark.this))}")
 
@@ -438,6 +440,24 @@ class Compiler:
 
     # Casts
 
+    def on_attimezone(self, node: exp.AtTimeZone) -> Typed:
+        """A moment as the clock of a zone shows it, and what a zone's clock shows as a moment, as in PostgreSQL."""
+        value, zone = self.compile(node.this), self.compile(node.args["zone"])
+        if (
+            value.type is None
+            or not infer.is_a(value.type, "TIMESTAMP", "TIMESTAMP_LTZ")
+            or not infer.is_a(zone.type, "VARCHAR")
+        ):
+            raise UndefinedFunction(
+                name=f"timezone({str(zone.type).lower()}, {str(value.type).lower()})", at=at(node),
+                hint="AT TIME ZONE takes a TIMESTAMP or TIMESTAMP_LTZ and a zone's name, such as 'Europe/Berlin'.",
+            )  # fmt: skip
+        local = f"cast({value.sql} as timestamp_ntz)"
+        if infer.is_a(value.type, "TIMESTAMP"):
+            moment = f"cast(convert_timezone({zone.sql}, 'UTC', {local}) as timestamp)"
+            return Typed(moment, Type("TIMESTAMP_LTZ", value.type.params))
+        return Typed(f"convert_timezone('UTC', {zone.sql}, {local})", Type("TIMESTAMP", value.type.params))
+
     def on_cast(self, node: exp.Cast) -> Typed:
         return self._as(node.this, self._type(node.args["to"]), False, at(node))
 
@@ -493,6 +513,8 @@ class Compiler:
                 raise NotYet(what=f"function {name.upper()}", at=at(node))
             close = difflib.get_close_matches(name.upper(), FUNCTIONS, 1, 0.7)
             hint = f"Perhaps you meant {close[0].lower()}." if close else "docs/functions.md lists the functions."
+            if name.upper() in ELSEWHERE:
+                hint = f"Write {ELSEWHERE[name.upper()]}."
             window, _, of = name.upper().partition("_")
             if window in WINDOWS and of in _OF_WINDOWS:
                 hint = f"{window} stands in FROM: {window_form(window)} GROUP BY window_start, window_end."

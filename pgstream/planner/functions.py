@@ -22,7 +22,7 @@ class Function:
     ``aggregate``: it reads a group. ``integral``: over whole numbers its result is cut to the argument's type.
     ``call``: name of a builder in ``calls`` for what a template cannot say. ``units``: positions of arguments that are
     no values: units of time, and the names of relations.
-    ``numbers``: its arguments must be numbers, as far as their types are known.
+    ``numbers``, ``booleans``: its arguments must be such, as far as their types are known.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Function:
     least: int = 0
     units: tuple[int, ...] = ()
     numbers: bool = False
+    booleans: bool = False
 
     def template(self, count: int) -> str | None:
         """The template for this many arguments; None when it cannot be called so."""
@@ -89,6 +90,7 @@ def _bounded(length: str, value: str) -> str:
     return f"if({length} > {_LONGEST}, raise_error('54000 requested length too large'), {value})"
 
 
+_NO_FIELD = "raise_error('22023 field position must not be zero')"
 _QUOTED_SPLIT = "split({0}, concat('\\\\Q', {1}, '\\\\E'))"
 _WORDS = r"[\\p{{L}}\\p{{M}}\\p{{N}}]+|[^\\p{{L}}\\p{{M}}\\p{{N}}]+"  # and what stands between words
 _AS_IT_IS = r"replace(replace({2}, '\\', '\\\\'), '$', '\\$')"  # a replacement in which $ and \ are characters
@@ -120,13 +122,13 @@ _AGGREGATES = [
 _MATH = [
     *_row("ABS", "abs({0})", type="0", numbers=True),
     *_row("SIGN", "sign({0})", type="0", call="sign", numbers=True),
-    *_row("SQRT LN LOG10 LOG2 EXP SIN SINH COS COSH TAN TANH COT ASIN ACOS ATAN DEGREES RADIANS", "{name}({0})",
+    *_row("SQRT CBRT LN LOG10 LOG2 EXP SIN SINH COS COSH TAN TANH COT ASIN ACOS ATAN DEGREES RADIANS", "{name}({0})",
           type="DOUBLE", numbers=True),
-    *_row("ATAN2 POWER", "{name}({0}, {1})", type="DOUBLE", first=2, numbers=True),
+    *_row("ATAN2 POWER POW", "{name}({0}, {1})", type="DOUBLE", first=2, numbers=True),
     *_row("LOG", "ln({0})", "log({0}, {1})", type="DOUBLE", numbers=True),
     *_row("MOD", "({0} % {1})", type="1", first=2, numbers=True, call="mod"),
     *_row("ROUND", "round({0})", "round({0}, {1})", type="0", numbers=True),
-    *_row("TRUNCATE", "pgstream_truncate({0}, 0)", "pgstream_truncate({0}, {1})", type="0", call="truncate",
+    *_row("TRUNCATE TRUNC", "pgstream_truncate({0}, 0)", "pgstream_truncate({0}, {1})", type="0", call="truncate",
           numbers=True),
     *_row("CEIL CEILING", "ceil({0})", "{time}", call="ceil", units=(1,)),
     *_row("FLOOR", "floor({0})", "{time}", call="floor", units=(1,)),
@@ -135,6 +137,7 @@ _MATH = [
     *_row("RAND_INTEGER", "cast(floor(rand() * {0}) as int)", "cast(floor(rand({0}) * {1}) as int)", type="INTEGER"),
     *_row("BIN", "bin(cast({0} as bigint))", type="VARCHAR"),
     *_row("HEX", "hex({0})", type="VARCHAR"),
+    *_row("TO_HEX", "lower(hex({0}))", type="VARCHAR", numbers=True),
     *_row("UUID", "uuid()", type="VARCHAR", first=0),
 ]  # fmt: skip
 
@@ -152,7 +155,8 @@ _STRINGS = [
     *_row("TRIM_LEADING", "ltrim({0})", "trim(LEADING {1} FROM {0})", type="VARCHAR"),
     *_row("TRIM_TRAILING", "rtrim({0})", "trim(TRAILING {1} FROM {0})", type="VARCHAR"),
     *_row("POSITION", "locate({0}, {1})", type="INTEGER", first=2),
-    *_row("INSTR", "instr({0}, {1})", type="INTEGER", first=2),
+    *_row("INSTR STRPOS", "instr({0}, {1})", type="INTEGER", first=2),
+    *_row("OCTET_LENGTH", "octet_length({0})", type="INTEGER"),
     *_row("LOCATE", "locate({0}, {1})", "locate({0}, {1}, {2})", type="INTEGER", first=2),
     *_row("SUBSTRING SUBSTR", "substring({0}, {1})", "substring({0}, {1}, {2})", type="VARCHAR", first=2),
     *_row("LEFT RIGHT", "{name}({0}, {1})", type="VARCHAR", first=2),
@@ -166,7 +170,7 @@ _STRINGS = [
     *_row("LPAD RPAD", f"{{name}}({{0}}, {_bounded('{1}', '{1}')}, {{2}})", type="VARCHAR", first=3),
     *_row("REGEXP_REPLACE", f"regexp_replace({{0}}, {{1}}, {_AS_IT_IS})", type="VARCHAR", first=3),
     *_row("OVERLAY", "overlay({0}, {1}, {2})", "overlay({0}, {1}, {2}, {3})", type="VARCHAR", first=3),
-    *_row("REGEXP", "({0} rlike {1})", type="BOOLEAN", first=2),
+    *_row("REGEXP REGEXP_LIKE", "({0} rlike {1})", type="BOOLEAN", first=2),
     *_row(
         "REGEXP_EXTRACT",
         "if({0} rlike {1}, regexp_extract({0}, {1}, 0), null)",
@@ -175,6 +179,7 @@ _STRINGS = [
         first=2,
     ),
     *_row("SPLIT_INDEX", f"get({_QUOTED_SPLIT}, {{2}})", type="VARCHAR", first=3),
+    *_row("SPLIT_PART", f"if({{2}} = 0, {_NO_FIELD}, split_part({{0}}, {{1}}, {{2}}))", type="VARCHAR", first=3),
     *_row("STR_TO_MAP", "str_to_map({0}, ',', '=')", type="MAP<VARCHAR, VARCHAR>"),
     *_row("STR_TO_MAP", "str_to_map({0}, {1}, {2})", type="MAP<VARCHAR, VARCHAR>", first=3),
     *_row("PARSE_URL", "try_parse_url({0}, {1})", "try_parse_url({0}, {1}, {2})", type="VARCHAR", first=2),
@@ -212,7 +217,7 @@ _TIMES = [
     *_row("YEAR QUARTER MONTH DAYOFYEAR DAYOFMONTH DAYOFWEEK HOUR MINUTE SECOND", "cast({name}({0}) as bigint)",
           type="BIGINT"),
     *_row("WEEK", "cast(weekofyear({0}) as bigint)", type="BIGINT"),
-    *_row("EXTRACT", "{time}", type="BIGINT", first=2, call="extract", units=(0,)),
+    *_row("EXTRACT DATE_PART", "{time}", type="BIGINT", first=2, call="extract", units=(0,)),
     *_row("DATE_TRUNC", "{time}", first=2, call="date_trunc", units=(0,)),
     *_row("DATE_FORMAT", "date_format({0}, {1})", type="VARCHAR", first=2),
     *_row("TIMESTAMPADD", "timestampadd({0}, {1}, {2})", type="2", first=3, call="unit", units=(0,)),
@@ -324,6 +329,25 @@ GROUPS = {
 """The functions by what they are about, each a page of the documentation."""
 
 FUNCTIONS = _table([row for rows in GROUPS.values() for row in rows])
+
+SAME = {"STRING_AGG": "LISTAGG", "ANY_VALUE": "FIRST_VALUE", "BOOL_AND": "MIN", "EVERY": "MIN", "BOOL_OR": "MAX"}
+"""Aggregates by PostgreSQL's names, and what they are of those above."""
+
+FUNCTIONS |= {n: replace(FUNCTIONS[m], booleans=m in ("MIN", "MAX")) for n, m in SAME.items()}
+
+ELSEWHERE = {
+    "AGE": "a - b", "ARRAY_LENGTH ARRAY_SIZE SIZE": "CARDINALITY(a)", "COLLECT_LIST": "ARRAY_AGG(x)",
+    "DATE": "CAST(x AS DATE)", "DATEADD DATE_ADD": "ts + INTERVAL '1' DAY",
+    "DATEDIFF DATE_DIFF": "TIMESTAMPDIFF(DAY, a, b)", "ELEMENT_AT": "m['key'], or a[1]",
+    "EXPLODE": "CROSS JOIN UNNEST(a) AS e(x)", "GETDATE SYSDATE": "NOW()",
+    "GET_JSON_OBJECT JSON_EXTRACT JSON_EXTRACT_PATH_TEXT JSON_EXTRACT_SCALAR": "JSON_VALUE(s, '$.key')",
+    "GROUP_CONCAT": "LISTAGG(s, ',')", "IIF": "IF(condition, a, b)", "ISNULL": "x IS NULL", "LCASE": "LOWER(s)",
+    "LEN": "CHAR_LENGTH(s)", "NVL": "COALESCE(a, b)", "REGEXP_MATCH REGEXP_MATCHES": "REGEXP_EXTRACT(s, 'pattern')",
+    "TO_CHAR": "DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm:ss'), or CAST(x AS VARCHAR)", "TO_JSON": "JSON_STRING(x)",
+    "TO_NUMBER": "CAST(s AS DECIMAL(18, 2))", "UCASE": "UPPER(s)",
+}  # fmt: skip
+ELSEWHERE = {name: form for names, form in ELSEWHERE.items() for name in names.split()}
+"""What to write for functions that other databases have, by their names there."""
 
 # Known to the language and planned: a sentence instead of "does not exist".
 PLANNED = frozenset((

@@ -1,4 +1,5 @@
-"""Aggregates that are made of another: JSON_OBJECTAGG, JSON_ARRAYAGG and COLLECT are ARRAY_AGG and a function over it.
+"""Aggregates that are made of another: JSON_OBJECTAGG, JSON_ARRAYAGG and COLLECT are ARRAY_AGG and a function over it,
+APPROX_COUNT_DISTINCT is COUNT(DISTINCT …), which keeps what it counts and so need not guess.
 
 Owns: putting ARRAY_AGG, with the call's FILTER and OVER, in the place of their arguments. What is made of the array,
 ``planner.json_calls`` and the function table know. Must not know: scopes, types. Start reading at ``settle``.
@@ -22,6 +23,9 @@ def settle(tree: exp.Expr) -> None:
                 _gather(call, [nulls], exp.Anonymous(this="ROW", expressions=[name, _json(value)]))
             case name, [value] if name.upper() == "COLLECT":
                 _gather(call, [], value)
+            case name, [value] if name.upper() == "APPROX_COUNT_DISTINCT":
+                call.set("this", "COUNT")
+                call.set("expressions", [exp.Distinct(expressions=[value])])
 
 
 def _json(value: exp.Expr) -> exp.Expr:

@@ -60,7 +60,7 @@ _SIGNS = {
 _WORDS = (
     "ALL", "AND", "ASC", "BETWEEN", "CASE", "CROSS", "CUBE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP",
     "DESC", "DISTINCT", "ELSE", "END", "ESCAPE", "EXCEPT", "EXISTS", "FALSE", "FETCH", "FILTER", "FROM", "FULL",
-    "HAVING", "IN", "INNER", "INTERSECT", "INTERVAL", "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT",
+    "HAVING", "ILIKE", "IN", "INNER", "INTERSECT", "INTERVAL", "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT",
     "LOCALTIME", "LOCALTIMESTAMP", "MATCH_RECOGNIZE", "NATURAL", "NOT", "NULL", "OFFSET", "ON", "OR", "OUTER",
     "OVER", "RECURSIVE", "RIGHT", "ROLLUP", "SELECT", "THEN", "TRUE", "UNION", "UNNEST", "USING", "VALUES", "WHEN",
     "WHERE", "WITH",
@@ -80,6 +80,9 @@ _UNITS = (*UNIT_MS, "MONTH", "QUARTER", "YEAR")
 _SIGNED = (TokenType.DASH, TokenType.PLUS)
 _RELATIONS = (*PLAIN_NAMES, TokenType.L_PAREN, TokenType.UNNEST, TokenType.LATERAL)
 _FRAMES = {"ROWS": TokenType.ROWS, "RANGE": TokenType.RANGE}
+_AS_OF = (
+    "Leave FOR SYSTEM_TIME AS OF … out: a stream's record is joined with a changelog's row of the record's event time."
+)
 _TYPED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 
@@ -185,7 +188,9 @@ class DeltaStreamParser(Parser):
                       TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH)
     }  # fmt: skip
     QUERY_MODIFIER_TOKENS: ClassVar = set(QUERY_MODIFIER_PARSERS)
-    RANGE_PARSERS: ClassVar = {token: Parser.RANGE_PARSERS[token] for token in (TokenType.IN, TokenType.LIKE)} | {
+    RANGE_PARSERS: ClassVar = {
+        token: Parser.RANGE_PARSERS[token] for token in (TokenType.ILIKE, TokenType.IN, TokenType.LIKE)
+    } | {
         TokenType.BETWEEN: lambda self, this: self._parse_between(this),
         TokenType.IS: lambda self, this: self._is(this),
     }
@@ -463,6 +468,20 @@ class DeltaStreamParser(Parser):
             self.raise_error("a pattern")
         similar = exp.Anonymous(this="SIMILAR", expressions=[value, pattern])
         return self.expression(exp.Not(this=similar)) if negated else similar
+
+    def _parse_limit(self, *args: Any, **kw: Any) -> exp.Expr | None:
+        if not self._match(TokenType.FETCH):
+            return super()._parse_limit(*args, **kw)
+        first, start = self._prev_word(("FIRST", "NEXT")), self._prev
+        count = exp.Literal.number(1) if self._curr.text.upper() in ("ROW", "ROWS") else self._parse_term()
+        if first is None or count is None or self._prev_word(("ROW", "ROWS")) is None:
+            raise Stop(self._index, "Write FETCH FIRST 10 ROWS ONLY, or LIMIT 10.")
+        self._expect("ONLY")
+        return self.expression(exp.Limit(expression=count), start)
+
+    def _parse_version(self) -> None:
+        if self._curr.text.upper() == "FOR" and self._next.text.upper() == "SYSTEM_TIME":
+            raise Stop(self._index, _AS_OF)
 
     def _overlaps(self, first: Token, period: exp.Tuple) -> exp.Expr | None:
         """``(a, b) OVERLAPS (c, d)``, which begins with token ``first``."""
@@ -750,6 +769,7 @@ class DeltaStreamParser(Parser):
 class DeltaStream(Dialect):
     """DeltaStream SQL."""
 
+    SUPPORTS_LIMIT_ALL = True
     Tokenizer = DeltaStreamTokenizer
     Parser = DeltaStreamParser
 
@@ -789,6 +809,9 @@ def parse(found: Sequence[Token], text: str) -> exp.Expr:
     if tree is None:
         raise fault(found, 0, text)
     _settle_windows(tree)
+    for limit in list(tree.find_all(exp.Limit)):
+        if limit.expression == exp.var("ALL"):
+            limit.pop()
     composed.settle(tree)
     return tree
 

@@ -40,6 +40,9 @@ def aggregate(r: random.Random, rows: Expressions, order: str = "", distinct: bo
             return E(f"COUNT(*){where}", f"count(*){where_pg}", "int")
         case "count":
             return call("COUNT", rows.any(), "int")
+        case "extreme" if r.random() < 0.2:
+            e, word = rows.of("bool"), r.choice(["BOOL_AND", "BOOL_OR", "EVERY"])
+            return E(f"{word}({e.ours}){where}", f"{word}({e.pg}){where_pg}", "bool")
         case "extreme":
             kinds = [t for t in ("int", "str", "dbl", "dec", "ts", "tz", "big") if t in types]
             e, word = rows.of(r.choice(kinds or ["int"])), r.choice(["MIN", "MAX"])
@@ -67,7 +70,11 @@ def aggregate(r: random.Random, rows: Expressions, order: str = "", distinct: bo
             return E(f"COUNT(DISTINCT {e.ours}){where}", f"count(DISTINCT {e.pg}){where_pg}", "int")
         case "list":
             e, s = rows.of("str"), r.choice(["|", ", "])
-            return E(f"LISTAGG({e.ours}, '{s}')", f"string_agg({e.pg}, '{s}' ORDER BY {', '.join(by(e))})", "str")
+            return E(
+                f"{r.choice(['LISTAGG', 'STRING_AGG'])}({e.ours}, '{s}')",
+                f"string_agg({e.pg}, '{s}' ORDER BY {', '.join(by(e))})",
+                "str",
+            )
         case "first":
             e, (word, way) = rows.any(2), r.choice([("FIRST_VALUE", "ASC"), ("LAST_VALUE", "DESC")])
             way = "ORDER BY " + ", ".join(f"{place} {way}" for place in by(e))

@@ -347,7 +347,8 @@ class Expressions:
         if choice == 10:
             a, like = self.of("str", depth), r.choice(["a%", "%b", "_", "%-%", "a_b"])
             n = r.choice(["", "NOT "])
-            return E(f"({a.ours} {n}LIKE '{like}')", f"({a.pg} {n}LIKE '{like}')", "bool")
+            word = r.choice(["LIKE", "ILIKE"])
+            return E(f"({a.ours} {n}{word} '{like}')", f"({a.pg} {n}{word} '{like}')", "bool")
         a = self.of("str", depth)
         return E(f"({a.ours} IN ('a', 'b', 'x y'))", f"({a.pg} IN ('a', 'b', 'x y'))", "bool")
 
