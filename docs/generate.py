@@ -86,7 +86,7 @@ _TITLES = {
     "ReplaceMaterializedViewAs": "CREATE OR REPLACE MATERIALIZED VIEW",
     "CreateTableAs": "CREATE TABLE AS SELECT", "DescribeStatement": "DESCRIBE a statement",
     "GrantPrivileges": "GRANT of privileges", "RevokePrivileges": "REVOKE of privileges", "CloseCursor": "CLOSE",
-    "InsertInto": "INSERT INTO … SELECT", "SelectStream": "SELECT",
+    "InsertInto": "INSERT INTO … SELECT", "InsertValues": "INSERT INTO … VALUES", "SelectStream": "SELECT",
 }  # fmt: skip
 
 

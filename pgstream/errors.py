@@ -96,7 +96,10 @@ def _restored(cls: type[PgStreamError], state: dict[str, Any]) -> PgStreamError:
 
 
 class RelayedError(PgStreamError, sqlstate="XX000", message="{text}"):
-    """An error whose five characters are known only at run time (from PostgreSQL, or from the worker)."""
+    """An error whose five characters are known only at run time (from PostgreSQL, or from the worker).
+
+    ``position``: where in the text that PostgreSQL was sent, which is seldom the client's; from 0.
+    """
 
     def __init__(
         self,
@@ -107,8 +110,10 @@ class RelayedError(PgStreamError, sqlstate="XX000", message="{text}"):
         detail: str | None = None,
         hint: str | None = None,
         severity: str = "ERROR",
+        position: int | None = None,
     ) -> None:
         super().__init__(at=at, detail=detail, text=text)
+        self.position = position
         self.sqlstate = code  # type: ignore[misc]
         self.ds_code = code  # type: ignore[misc]
         self.severity = severity  # type: ignore[misc]
@@ -194,6 +199,10 @@ class InvalidText(PgStreamError, sqlstate="22P02", message="invalid input syntax
     """A literal is not a value of its type."""
 
 
+class StringTooLong(PgStreamError, sqlstate="22001", message="value too long for type character varying({most})"):
+    """A text has more characters than its column takes."""
+
+
 class InvalidEncoding(PgStreamError, sqlstate="22021", message='invalid byte sequence for encoding "{encoding}"'):
     """Text from a client is not in its client_encoding."""
 
@@ -209,6 +218,17 @@ class UntranslatableCharacter(
 
 class InvalidBinary(PgStreamError, sqlstate="22P03", message="incorrect binary data format in bind parameter {number}"):
     """A bound value in binary format is not one of its type."""
+
+
+# Class 23 — Integrity Constraint Violation
+
+
+class NullViolation(
+    PgStreamError,
+    sqlstate="23502",
+    message='null value in column "{column}" of relation "{relation}" violates not-null constraint',
+):
+    """A row for a column that takes no NULL, or for a primary key, has none."""
 
 
 # Class 25 — Invalid Transaction State

@@ -121,6 +121,7 @@ EXAMPLES: dict[str, str] = {
     "GrantPrivileges": "GRANT SELECT (a), INSERT ON RELATION nope TO ROLE nobody WITH GRANT OPTION",
     "GrantRole": "GRANT ROLE nope TO USER 'nobody'",
     "InsertInto": "INSERT INTO pageviews SELECT a FROM missing QUERY WITH ('query.name' = q)",
+    "InsertValues": "INSERT INTO pageviews (a) VALUES (1)",
     "InsertIntoEntity": "INSERT INTO ENTITY nope IN STORE nowhere VALUE('{}')",
     "InviteUser": "INVITE USER 'nobody', \"else\" WITH ('default_role' = none, 'roles' = 'nothing, more')",
     "ListApiTokens": "LIST API_TOKENS",

@@ -25,6 +25,7 @@ _PLAIN = re.compile(r"[^\W\d][\w$]*\Z")
 _NAME_TOKENS = dialect.PLAIN_NAMES | dialect.UNRESERVED
 _COLUMN_TOKENS = _NAME_TOKENS | dialect.WORDS
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
+_OPENING, _CLOSING = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
 MAX_NAME_BYTES = 63
 MOST_TOKENS = 1 << 15
 """Of a query. Every session waits while it is parsed, which takes a second or two of so many."""
@@ -349,6 +350,25 @@ class Cursor:
                     break
                 self._index += 1
                 return text, at
+            self._index += 1
+        raise self.fault()
+
+    def items(self) -> list[tuple[str, int]]:
+        """The texts between a "(" and its ")" that commas part, and where each begins."""
+        self.expect("(")
+        out, begin, depth = [], self._index, 0
+        while self._index < len(self._tokens):
+            kind = self._tokens[self._index].token_type
+            if not depth and kind in (TokenType.COMMA, TokenType.R_PAREN):
+                at = self._tokens[begin].start
+                if self._index == begin:
+                    break
+                out.append((self.text[at : self.at].rstrip(), at))
+                begin = self._index + 1
+                if kind is TokenType.R_PAREN:
+                    self._index = begin
+                    return out
+            depth += (kind in _OPENING) - (kind in _CLOSING)
             self._index += 1
         raise self.fault()
 

@@ -9,6 +9,7 @@ to add a statement: ``docs/howto/add_a_statement.md``.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import StatementTooLong
@@ -54,6 +55,7 @@ from pgstream.statements.grants import AlterOwner, CanI, GrantOwnership, GrantPr
 from pgstream.statements.heading import newer
 from pgstream.statements.indexes import CreateIndex, DropIndex, ListIndexes, Reindex
 from pgstream.statements.insert import InsertInto
+from pgstream.statements.insert_values import InsertValues, is_values
 from pgstream.statements.integrations import (
     AlterSecurityIntegration,
     CreateMetricsIntegration,
@@ -262,6 +264,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     GrantOwnership,
     GrantRole,
     InsertInto,
+    InsertValues,
     InsertIntoEntity,
     InviteUser,
     ListApiTokens,
@@ -323,14 +326,18 @@ STATEMENTS: tuple[type[Statement], ...] = (
     UseStore,
 )
 
-# Two forms under the same words, told apart by ``as_form``. What ``shared`` decides is not found by words alone.
-_AS: dict[type[Statement], type[Statement]] = {CreateStream: CreateStreamAs, CreateChangelog: CreateChangelogAs}
+# A second form under the same words, and what tells it. What ``shared`` decides is not found by words alone.
+_FORMS: dict[type[Statement], tuple[type[Statement], Callable[[Cursor], bool]]] = {
+    CreateStream: (CreateStreamAs, as_form),
+    CreateChangelog: (CreateChangelogAs, as_form),
+    InsertInto: (InsertValues, is_values),
+}
 _SHARED_WORDS = (AlterOwner, AlterPolicy, AlterQuery, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor,
                  CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable,
                  CreateTableAs, DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable,
                  DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, Reindex,
                  RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
-                 *_AS.values())  # fmt: skip
+                 *(f for f, _ in _FORMS.values()))  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 Unknown.known = _BY_WORDS
 # First words that PostgreSQL does not know: whatever follows is ours, if only as an error.
@@ -367,8 +374,8 @@ def parse(text: str, cls: type[Statement]) -> Statement:
     """The statement. ``cls`` is ``recognize``'s answer; error positions are offsets into ``text``."""
     if len(text) > LONGEST and len(code(text)) > LONGEST:
         raise StatementTooLong(most=LONGEST)
-    if cls in _AS and as_form(Cursor(text)):
-        cls = _AS[cls]
+    if cls in _FORMS and _FORMS[cls][1](Cursor(text)):
+        cls = _FORMS[cls][0]
     return cls.parse(Cursor(text))
 
 

@@ -30,7 +30,7 @@ from pgstream.statements.base import Context
 from pgstream.statements.registered import connected, flat
 
 _REGISTRY = "schema_registry.name"
-_WIRE = struct.Struct(">bI")
+WIRE = struct.Struct(">bI")
 _NUMBERS = {"TINYINT": ">b", "SMALLINT": ">h", "INTEGER": ">i", "BIGINT": ">q", "FLOAT": ">f", "DOUBLE": ">d"}
 _CONTROL = {c: None for c in range(32) if chr(c) not in "\t\n\r"}
 
@@ -110,10 +110,10 @@ class Shown:
         try:
             if side in self._described:
                 return protobuf_values.shown(data, self._described[side])
-            if self._registry is not None and len(data) >= _WIRE.size and data[0] == 0:
-                reader = await self._reader(_WIRE.unpack_from(data)[1])
+            if self._registry is not None and len(data) >= WIRE.size and data[0] == 0:
+                reader = await self._reader(WIRE.unpack_from(data)[1])
                 if reader is not None:
-                    return await reader(data[_WIRE.size :])
+                    return await reader(data[WIRE.size :])
         except (Unfit, UnusableSchema):
             pass  # bytes that only look like a schema's id, or that are not as described
         return plain(data)
@@ -184,7 +184,7 @@ async def encoded(ctx: Context, store: StoreRecord, t: Text) -> bytes:
         kind = "none" if found is None else f"one of {found.kind}"
         raise UnusableSchema(why=f'subject "{t.subject}" has {kind}', hint="Format JSON writes the text as it is.")
     try:
-        return _WIRE.pack(0, found.id) + await _WRITTEN[found.kind](ctx, found, document(t.text, t.at))
+        return WIRE.pack(0, found.id) + await _WRITTEN[found.kind](ctx, found, document(t.text, t.at))
     except Unfit as e:
         raise InvalidText(type=found.kind.lower(), at=t.at, detail=f'By subject "{t.subject}": {e}.') from None
 

@@ -158,7 +158,7 @@ class InsertIntoEntity(OfEntity):
             timestamp_ms=int(checked["timestamp"]) if "timestamp" in checked else None,
         )
         async with places.open_store(ctx, store, self.path.at) as admin:
-            await admin.insert(places.entity(self.path), record)
+            await admin.insert(places.entity(self.path), [record])
         return Result(self.tag)
 
     def _at(self, name: str) -> int | None:

@@ -19,6 +19,7 @@ from pgstream.errors import (
     DuplicateColumn,
     InvalidOption,
     InvalidStatement,
+    NotSupported,
     NotYet,
     TypeMismatch,
     UndefinedColumn,
@@ -80,12 +81,11 @@ class InsertInto(Statement):
         name = c.qname()
         is_list = c.peek("(") and not (c.peek("(", "SELECT") or c.peek("(", "WITH") or c.peek("(", "("))
         listed = tuple(c.name_list()) if is_list else ()
-        if c.peek("VALUES") or c.peek("DEFAULT"):
-            raise NotYet(
-                what="INSERT INTO a stream or changelog with VALUES",
-                at=c.at,
-                hint="INSERT INTO ENTITY topic VALUE('{…}') writes one JSON record.",
-            )
+        if c.peek("VALUES") or c.peek("DEFAULT"):  # ``insert_values`` has those that stand by themselves
+            raise NotSupported(
+                what="INSERT INTO … VALUES in another statement", at=c.at,
+                hint="It writes records at once; a query is INSERT INTO … SELECT.",
+            )  # fmt: skip
         given = c.properties() if c.peek("WITH", "(") and c.accept("WITH") else {}
         select = c.select()
         partition_by = c.partition_by()
@@ -121,13 +121,13 @@ class InsertInto(Statement):
         if into.kind == "stream":
             sinks.check_kind(planned, "stream", "INSERT INTO a stream", self.select.at)
         columns = await continuous.analyze(ctx, planned.root)
-        targets = self._targets(into, len(columns))
-        filled = replace(planned, root=self._fill(into, targets, planned, columns))
-        self._check_primary_key(into, targets, planned, columns)
+        filling = self._targets(into, len(columns))
+        filled = replace(planned, root=self._fill(into, filling, planned, columns))
+        self._check_primary_key(into, filling, planned, columns)
         if into.kind == "table":
             return self._table(ctx, into, planned, filled, options)
         d = sinks.settle(
-            _place(ctx, into, self.partition_by, self.given),
+            placed(ctx, into, self.partition_by, self.given),
             planned,
             into.columns,
             self.partition_by,
@@ -148,7 +148,7 @@ class InsertInto(Statement):
     def _table(
         self, ctx: Context, into: RelationRecord, planned: Planned, filled: Planned, options: continuous.QueryOptions
     ) -> Prepared:
-        d = _place(ctx, into, (), self.given)
+        d = placed(ctx, into, (), self.given)
         plan = continuous.plan(ctx, filled, sinks.table_sink(into, d, planned, self.select.at), into.columns, options)
         return Prepared("insert_into", plan, planned, options, into, None, d)
 
@@ -161,17 +161,10 @@ class InsertInto(Statement):
 
     def _targets(self, into: RelationRecord, given: int) -> Sequence[ColumnRecord]:
         """The columns that the select's fill, in its order; ``given``: how many those are."""
-        columns, targets = {c.name: c for c in into.columns}, {}
-        for name in self.listed:
-            if name.text not in columns:
-                raise UndefinedColumn(name=name.text, at=name.at, hint=closest(name.text, columns))
-            if name.text in targets:
-                raise DuplicateColumn(name=name.text, at=name.at)
-            targets[name.text] = columns[name.text]
-        if given < len(targets):
+        if given < len(found := targets(into, self.listed)) and self.listed:
             what = "INSERT INTO has more target columns than expressions"
             raise InvalidStatement(what=what, at=self.listed[given].at)
-        return tuple(targets.values()) or into.columns
+        return found
 
     def _fill(
         self, into: RelationRecord, targets: Sequence[ColumnRecord], planned: Planned, columns: Sequence[ColumnRecord]
@@ -227,7 +220,19 @@ class InsertInto(Statement):
             )
 
 
-def _place(ctx: Context, into: RelationRecord, partition_by: Sequence[Name], given: Options) -> Declared:
+def targets(into: RelationRecord, listed: Sequence[Name]) -> Sequence[ColumnRecord]:
+    """Those of a list, in its order; all of them where there is none. Errors: UndefinedColumn, DuplicateColumn."""
+    columns, found = {c.name: c for c in into.columns}, {}
+    for name in listed:
+        if name.text not in columns:
+            raise UndefinedColumn(name=name.text, at=name.at, hint=closest(name.text, columns))
+        if name.text in found:
+            raise DuplicateColumn(name=name.text, at=name.at)
+        found[name.text] = columns[name.text]
+    return tuple(found.values()) or into.columns
+
+
+def placed(ctx: Context, into: RelationRecord, partition_by: Sequence[Name], given: Options) -> Declared:
     """An existing relation as a sink. Its key columns: as it says, those its key's fields name, or the primary key."""
     store = ctx.snapshot.store_of(into)
     kind = places.store_type(store)

@@ -7,7 +7,7 @@ Manual: "Data formats", "CREATE STREAM" (its form without columns). Start readin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -68,10 +68,14 @@ async def key_type(ctx: Context, d: Declared) -> Declared:
 
 async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
     """The plan of a query that writes here, its sink's schemas registered. Errors: SchemaRefused, TypeMismatch."""
-    sink = plan.sink
-    if not isinstance(sink, RecordSink):
+    if not isinstance(plan.sink, RecordSink):
         return plan
     types = {c.name: parse(c.type) for c in plan.columns}
+    return msgspec.structs.replace(plan, sink=await schemas(ctx, d, plan.sink, types))
+
+
+async def schemas(ctx: Context, d: Declared, sink: RecordSink, types: Mapping[str, Type]) -> RecordSink:
+    """The sink with its schemas, registered. ``types``: its columns'. Errors: SchemaRefused, TypeMismatch."""
     for side, format_, names in (
         ("value", sink.value_format, sink.columns),
         ("key", sink.key_format, sink.key_columns),
@@ -83,7 +87,7 @@ async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
                 continue
             schema = await _registered(ctx, d, side, format_, written)
             sink = msgspec.structs.replace(sink, **{f"{side}_schema": schema})
-    return msgspec.structs.replace(plan, sink=sink)
+    return sink
 
 
 async def _registered(

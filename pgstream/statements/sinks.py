@@ -43,15 +43,17 @@ def check_kind(planned: Planned, kind: str, statement: str, at: int) -> None:
 
 def settle(
     d: Declared,
-    planned: Planned,
+    planned: Planned | None,
     columns: Sequence[ColumnRecord],
     partition_by: Sequence[Name],
     key: Sequence[str],
     *,
-    at: int,
+    at: int | None,
 ) -> Declared:
-    """Defaults and record key of a new sink. ``key``: a changelog's primary key; ``at``: where its select stands."""
-    source = planned.sources[0].properties if planned.sources else {}
+    """Defaults and record key of a sink. ``planned``: None where no query writes; ``key``: a changelog's primary key;
+    ``at``: where its select stands.
+    """
+    source = planned.sources[0].properties if planned is not None and planned.sources else {}
     d = d.also(value_format=d.get("value.format") or source.get("value.format") or "json")
     d = declared.check_timestamp(d, columns)
     if partition_by and d.get("key.columns") is not None:
@@ -61,7 +63,13 @@ def settle(
     _check_named(columns, partition_by)
     default = tuple(p.text for p in partition_by) or tuple(key)
     d = _check_key(d, columns, default)
-    if key and planned.mode == "upsert" and d.at("key.columns") and {*declared.key_columns(d)} != {*key}:
+    if (
+        key
+        and planned is not None
+        and planned.mode == "upsert"
+        and d.at("key.columns")
+        and {*declared.key_columns(d)} != {*key}
+    ):
         raise InvalidOption(
             what='"key.columns" of a changelog of changing rows cannot be other than its primary key',
             at=d.at("key.columns"),
@@ -69,7 +77,7 @@ def settle(
         )
     registered.check(d, at)
     declared.check_value(d, columns, at)
-    return _upserts(d, planned) if key else d
+    return _upserts(d, planned) if key and planned is not None else d
 
 
 def _upserts(d: Declared, planned: Planned) -> Declared:

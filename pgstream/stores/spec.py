@@ -365,7 +365,8 @@ class Admin(Protocol):
     def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
         """Records as they come, for ever; ends when the iterator is closed. A table: the rows that it has."""
 
-    async def insert(self, entity: str, record: NewRecord) -> None: ...
+    async def insert(self, entity: str, records: Sequence[NewRecord]) -> None:
+        """Write records; where the system can do that, all of them or none."""
 
     async def close(self) -> None: ...
 

@@ -145,7 +145,7 @@ def decode_fields(payload: bytes) -> dict[str, str]:
 
 
 def decode_error(payload: bytes) -> RelayedError:
-    """PostgreSQL's ErrorResponse as an exception. Its position is dropped: it counts in a text the client never saw."""
+    """PostgreSQL's ErrorResponse as an exception. Its position counts in a text the client never saw: not in ``at``."""
     f = decode_fields(payload)
     return RelayedError(
         code=f.get("C", "XX000"),
@@ -153,6 +153,7 @@ def decode_error(payload: bytes) -> RelayedError:
         detail=f.get("D"),
         hint=f.get("H"),
         severity=f.get("V", "ERROR"),
+        position=int(f["P"]) - 1 if "P" in f else None,
     )
 
 

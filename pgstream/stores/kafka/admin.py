@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -84,8 +85,8 @@ class KafkaAdmin:
     async def drop(self, entity: str) -> None:
         await self._call(lambda: self._drop(entity), entity)
 
-    async def insert(self, entity: str, record: NewRecord) -> None:
-        await self._call(lambda: self._insert(entity, record), entity)
+    async def insert(self, entity: str, records: Sequence[NewRecord]) -> None:
+        await self._call(lambda: self._insert(entity, records), entity)
 
     async def unmark(self, query: str) -> None:
         await self._call(lambda: self._unmark(query))
@@ -217,24 +218,37 @@ class KafkaAdmin:
         while not seen() and time.monotonic() < end:
             time.sleep(0.02)
 
-    def _insert(self, entity: str, record: NewRecord) -> None:
+    def _insert(self, entity: str, records: Sequence[NewRecord]) -> None:
         partitions = self._topic(entity).partitions
-        if record.partition is not None and record.partition not in partitions:
-            raise InvalidOption(what=f'entity "{entity}" has no partition {record.partition}')
+        for record in records:
+            if record.partition is not None and record.partition not in partitions:
+                raise InvalidOption(what=f'entity "{entity}" has no partition {record.partition}')
         failed: list[KafkaError] = []
         # Keys go where other clients' would: the reader of a partitioned topic counts on it.
         settings = {"acks": "all", "partitioner": "murmur2_random", "message.timeout.ms": int(PATIENCE_S * 1000) - 500}
+        several = len(records) > 1  # all of them or none
+        if several:
+            settings |= {"transactional.id": f"pgstream-insert-{uuid.uuid4()}", "transaction.timeout.ms": 20_000}
         producer = Producer({**self._settings, **settings})
-        given = {"partition": record.partition, "timestamp": record.timestamp_ms}
-        producer.produce(
-            entity,
-            record.value,
-            record.key,
-            on_delivery=lambda e, _: failed.append(e) if e is not None else None,
-            headers=list(record.headers),
-            **{k: v for k, v in given.items() if v is not None},
-        )
+        if several:
+            producer.init_transactions(PATIENCE_S)
+            producer.begin_transaction()
+        for record in records:
+            given = {"partition": record.partition, "timestamp": record.timestamp_ms}
+            producer.produce(
+                entity,
+                record.value,
+                record.key,
+                on_delivery=lambda e, _: failed.append(e) if e is not None else None,
+                headers=list(record.headers),
+                **{k: v for k, v in given.items() if v is not None},
+            )
         left = producer.flush(PATIENCE_S)
+        if several and (failed or left):
+            producer.purge()
+            producer.abort_transaction(PATIENCE_S)
+        elif several:
+            producer.commit_transaction(PATIENCE_S)
         if failed:
             raise KafkaException(failed[0])
         if left:

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -67,10 +68,12 @@ class KinesisAdmin:
     async def drop(self, entity: str) -> None:
         await self._call(lambda: self._drop(entity), entity)
 
-    async def insert(self, entity: str, record: NewRecord) -> None:
-        key = _partition_key(record)
-        data = _data(record)
-        await self._call(lambda: self._kinesis().put_record(StreamName=entity, Data=data, PartitionKey=key), entity)
+    async def insert(self, entity: str, records: Sequence[NewRecord]) -> None:
+        for key, data in [(_partition_key(r), _data(r)) for r in records]:
+            await self._call(partial(self._put, entity, key, data), entity)
+
+    def _put(self, entity: str, key: str, data: bytes) -> None:
+        self._kinesis().put_record(StreamName=entity, Data=data, PartitionKey=key)
 
     async def read(self, entity: str, from_beginning: bool) -> AsyncIterator[Record]:
         reader = await self._call(lambda: shards.Reader(self._kinesis(), entity, from_beginning), entity)

@@ -178,7 +178,11 @@ class PostgresAdmin:
                 for k, value, place in found:
                     yield Record(k.encode() if k is not None else None, value.encode(), None, place)
 
-    async def insert(self, entity: str, record: NewRecord) -> None:
+    async def insert(self, entity: str, records: Sequence[NewRecord]) -> None:
+        for record in records:
+            await self._insert(entity, record)
+
+    async def _insert(self, entity: str, record: NewRecord) -> None:
         info = await self.describe(entity)
         row = json.loads(record.value) if record.value is not None else None
         if not isinstance(row, dict):

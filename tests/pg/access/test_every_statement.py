@@ -299,6 +299,7 @@ STORE = ("usage", "store", "every_s")
         ("CREATE OR REPLACE MATERIALIZED VIEW {o} AS SELECT * FROM every_in", [QUERY, PLACE, SELECT]),
         ("INSERT INTO every_out SELECT * FROM every_in",
          [QUERY, SELECT, ("insert", "relation", "main.public.every_out")]),
+        ("INSERT INTO every_out VALUES (1)", [("insert", "relation", "main.public.every_out")]),
         ("BEGIN APPLICATION a INSERT INTO every_out SELECT * FROM every_in; END APPLICATION",
          [QUERY, SELECT, ("insert", "relation", "main.public.every_out")]),
         ("COPY FUNCTION_SOURCE every_fs TO {o}",
