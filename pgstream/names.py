@@ -16,6 +16,7 @@ HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", 
 """Columns that a query's rows have besides their own; no relation that queries read may have one of that name."""
 _PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+_LEXEME = re.compile(r"""(?as)'(?:[^']|'')*'|"(?:[^"]|"")*"|\d+\.\d*|\.\d+|[\w\x80-\U0010ffff]+|\s+|.""")
 
 
 def quote(name: str) -> str:
@@ -46,6 +47,20 @@ def quote_spark(name: str) -> str:
 def quote_text(text: str) -> str:
     """A string literal for Spark SQL text."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def lexemes(text: str) -> list[str]:
+    """PostgreSQL text as PostgreSQL takes it apart: strings, quoted names, numbers, words, spaces, and single signs.
+
+    To PostgreSQL every sign that is not ASCII's is a letter: a digit, space or dash of another script begins a word or
+    goes on with one. For text without ``E'…'``, ``U&"…"``, dollars and comments.
+    """
+    return _LEXEME.findall(text)
+
+
+def is_space(lexeme: str) -> bool:
+    """Whether PostgreSQL sees nothing in it."""
+    return lexeme.isascii() and lexeme.isspace()
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

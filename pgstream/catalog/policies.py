@@ -11,7 +11,6 @@ PostgreSQL's is refused afterwards, as PostgreSQL keeps whatever a policy names 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from pgstream.catalog.postgres import WORKER, Connection, relayed, run
 from pgstream.catalog.records import PolicyRecord, RelationRecord
 from pgstream.catalog.roles import pg_role
 from pgstream.errors import ChangesAreRead, DuplicateObject, InsufficientPrivilege, PgStreamError, UndefinedObject
-from pgstream.names import FullName
+from pgstream.names import FullName, is_space, lexemes
 from pgstream.names import quote_always as q
 
 if TYPE_CHECKING:
@@ -57,8 +56,6 @@ _CLOSED = f"""
 SELECT nspname FROM ({_NAMED}) x
 WHERE polname = %s AND (nspname = '{STATE}' OR NOT has_schema_privilege(%s, oid, 'USAGE')) ORDER BY 1 LIMIT 1"""
 
-# As PostgreSQL takes an expression apart, in which ``statements.policies`` lets no other strings and no comments be.
-_PART = re.compile(r"""(?as)'(?:[^']|'')*'|"(?:[^"]|"")*"|\d+\.\d*|\.\d+|[\w\x80-\U0010ffff]+|\s+|.""")
 _TYPES = frozenset({"date", "time", "timestamp", "timestamptz", "timetz", "zone", "interval", "numeric", "text"})
 """Words before a string that say its type, which is PostgreSQL's own where no schema is before them."""
 
@@ -202,11 +199,11 @@ def _read(using: str) -> str:
     """
     parts: list[str] = []
     before, last, is_named = "", "", False
-    for part in _PART.findall(using):
+    for part in lexemes(using):
         is_named |= part == "." and last.lower() != "pg_catalog"
         typed = last.lower() in _TYPES and before != "."
         parts.append(f"({part}::pg_catalog.text)" if part[0] == "'" and not typed else part)
-        if not part.isspace():
+        if not is_space(part):
             before, last = last, part
     return "".join(parts) if is_named else using
 
