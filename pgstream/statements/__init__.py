@@ -345,7 +345,7 @@ _OURS = frozenset(("ACCEPT", "CAN", "DESCRIBE", "GENERATE", "INVITE", "LIST", "P
                    "TERMINATE", "USE"))  # fmt: skip
 _FIRST = frozenset({w[0] for w in _BY_WORDS} | set(SHARED) | _OURS | {"SHOW"})
 # DESCRIBE QUERY state describes a query of that name.
-_A_QUERY = re.compile(r"\s*\w+\s+\w+\s+\w+\s*(?::\s*\d+\s*)?;?\s*\Z")
+_A_QUERY = re.compile(r"\s*\w+\s+\w+\s+\w+\s*+(?::\s*\d+\s*+)?;?\s*+\Z")
 # INSERT INTO entity VALUES … writes PostgreSQL's table of that name.
 _NOT_A_NAME = frozenset(("VALUES", "SELECT", "DEFAULT", "OVERRIDING", "AS", "TABLE", "WITH"))
 

@@ -24,7 +24,7 @@ _OWN = r"(?:pg_catalog\s*\.\s*)?pg_backend_pid\s*\(\s*\)"
 _FORM = re.compile(
     rf"""\s*SELECT\s+(?:pg_catalog\s*\.\s*)?(?P<function>pg_(?:terminate|cancel)_backend)\s*
          \(\s*(?:(?P<own>{_OWN})|(?!0+\b){_ARGUMENT.format("pid")})(?:\s*,\s*{_ARGUMENT.format("timeout")})?\s*\)
-         (?:\s*(?:AS\s+)?(?P<name>"[^"]+"|[a-z_]\w*))?\s*;?\s*\Z""",
+         (?:\s*(?:AS\s+)?(?P<name>"[^"]+"|[a-z_]\w*))?\s*+;?\s*+\Z""",
     re.I | re.X | re.A,
 )
 _INTEGER, _BIGINT = 23, 20

@@ -22,7 +22,7 @@ _FORM = re.compile(
     rf"""\s*(?: (?:SELECT|WITH|DELETE|VALUES)\b(?!\s*(?:PG_CATALOG\s*\.\s*)?PG_(?:TERMINATE|CANCEL)_BACKEND\b)
              | INSERT\s+INTO\s+(?!ENTITY|{OLDER["ENTITY"]})[A-Z_]
              | UPDATE\s+(?!{_UPDATED})[A-Z_]
-             | (?:BEGIN|COMMIT|END|ROLLBACK)(?=\s*;?\s*\Z)
+             | (?:BEGIN|COMMIT|END|ROLLBACK)(?=\s*+;?\s*+\Z)
            )[^;]*+;?\s*\Z""",
     re.I | re.X | re.A,
 )

@@ -53,9 +53,11 @@ _FROM = re.compile(
     rf"(?:\b(?:FROM|JOIN|COPY|TABLE)\s+|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*|,\s*)(?=({_NAME}))", re.I
 )
 _AS_QUERY = re.compile(r"\bAS\b", re.I)
-_OURS_WITH = re.compile(r"\bWITH\s*\(\s*(?:[^()';]*,\s*)?'", re.I)
+# Where two parts of a pattern meet that both take white space, the first takes all of it (``*+``), or only one may: in
+# a long text of spaces each way to share them would be tried, while every session waits.
+_OURS_WITH = re.compile(r"\bWITH\s*\((?:[^()';]*,)?\s*'", re.I)
 _STRING = r"'(?:[^']|'')*+'"
-_TABLE_AS = re.compile(rf"\bWITH\s*\(\s*(?:[^()';]*,\s*)?{_STRING}(?:[^()']|{_STRING})*+\)\s*AS\b", re.I)
+_TABLE_AS = re.compile(rf"\bWITH\s*\((?:[^()';]*,)?\s*{_STRING}(?:[^()']|{_STRING})*+\)\s*AS\b", re.I)
 # What PostgreSQL has no word for: whoever writes it means a stream, also one that is not there.
 _STREAMS_ONLY = re.compile(
     r"\bWITHIN\s+\d|\bQUERY\s+WITH\s*\(|\bMATCH_RECOGNIZE\s*\(|\b\w+\s*\([^()]*,\s*(?:SIZE|GAP)\s+\d", re.I
@@ -65,10 +67,10 @@ _CTE = re.compile(
 )
 _RECURSIVE = re.compile(r"\bWITH\s+RECURSIVE\b", re.I)
 _PARENTHESIS = re.compile(r"[()]")
-_WITH_DATA = re.compile(r"\bWITH\s+(?:NO\s+)?DATA\s*;?\s*\Z", re.I)
+_WITH_DATA = re.compile(r"\bWITH\s+(?:NO\s+)?DATA\s*+;?\s*+\Z", re.I)
 _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 # UPDATE store [AS] s SET: PostgreSQL's table of that name. Without SET it is no statement of PostgreSQL's at all.
-_UPDATED = re.compile(rf"\s*UPDATE\s+\w+\s*(?!\s*\*?\s*(?:(?:AS\s+)?{_PART}\s*)?\bSET\b)(?:\s{_PART}|\Z|;)", re.I)
+_UPDATED = re.compile(rf"\s*UPDATE\s+\w++\s*+(?!\*?\s*+(?:(?:AS\s+)?{_PART}\s*+)?\bSET\b)(?:(?<=\s){_PART}|\Z|;)", re.I)
 _CHANGED = re.compile(rf"\s*(?:UPDATE|DELETE\s+FROM|MERGE\s+INTO)\s+(?:ONLY\s+)?({_NAME})", re.I)
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)

@@ -6,6 +6,7 @@ A fault of the reader is an error of the language, at a character of the text; n
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -13,9 +14,10 @@ from pgstream import statements
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import PgStreamError
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import shared, system_tables
+from pgstream.statements import glance, shared, system_tables
 from pgstream.statements.base import Session, Statement
 from tests.examples import EXAMPLES
+from tests.unit.statements.snapshots import SNAPSHOT, session
 
 CLASSES = {s.__name__: s for s in statements.STATEMENTS}
 EVERY = pytest.mark.parametrize("name", sorted(CLASSES))
@@ -113,6 +115,22 @@ def test_a_long_text_of_beginnings_is_looked_at_once(head: str) -> None:
         named = f"{head} deltastream.sys.stores {nasty}"
         assert len(system_tables.renamed(named.encode())) == len(named)
         assert system_tables.find(named) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE STORE", "UPDATE STORE a AS", "DESCRIBE QUERY a", "CREATE TABLE a WITH (", "CREATE TABLE a WITH ( x,",
+        "CREATE TABLE a AS SELECT 1 WITH (", "CREATE MATERIALIZED VIEW a AS SELECT 1 FROM totals WITH DATA",
+        "SELECT pg_terminate_backend(1)", "BEGIN",
+    ],
+)  # fmt: skip
+def test_a_long_text_of_spaces_is_looked_at_once(text: str) -> None:
+    """Two parts of a pattern that both take spaces would try each way to share them: every session waits meanwhile."""
+    begun = time.process_time()
+    statements.recognize(f"{text}{' ' * 30_000}!", SNAPSHOT, session())
+    glance.is_postgres(f"{text}{' ' * 4000}!".encode(), SNAPSHOT)
+    assert time.process_time() - begun < 1
 
 
 def test_a_statement_has_a_length() -> None:
