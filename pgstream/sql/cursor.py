@@ -13,7 +13,7 @@ from collections.abc import Collection
 from sqlglot.tokenizer_core import Token, TokenType
 
 from pgstream import types
-from pgstream.errors import DuplicateColumn, NameTooLong, PgStreamError, SyntaxEnd, TooComplex
+from pgstream.errors import DuplicateColumn, NameTooLong, PgStreamError, SyntaxEnd, TooComplex, TooManyColumns
 from pgstream.names import Name, QName, quote
 from pgstream.properties import Given
 from pgstream.sql import dialect, properties
@@ -27,6 +27,8 @@ _COLUMN_TOKENS = _NAME_TOKENS | dialect.WORDS
 _QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 _OPENING, _CLOSING = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
 MAX_NAME_BYTES = 63
+MOST_COLUMNS = 1664
+"""Of a relation: those of a view of PostgreSQL's, which stands for it."""
 MOST_TOKENS = 1 << 15
 """Of a query. Every session waits while it is parsed, which takes a second or two of so many."""
 _LISTS = "Join a table, or a materialized view, instead of a long list."
@@ -203,7 +205,7 @@ class Cursor:
     def columns(self) -> tuple[list[ColumnDef], list[Name]]:
         """``( name type [NOT NULL], …, PRIMARY KEY (a, b) )``: the columns and the primary key (empty if none)."""
         self.expect("(")
-        columns: list[ColumnDef] = []
+        columns: dict[str, ColumnDef] = {}
         key: list[Name] = []
         while True:
             if not key and self.peek("PRIMARY", "KEY", "("):
@@ -211,11 +213,13 @@ class Cursor:
                 key = self.name_list()
             else:
                 column = self._column()
-                if any(c.name.text == column.name.text for c in columns):
+                if column.name.text in columns:
                     raise DuplicateColumn(name=column.name.text, at=column.name.at)
-                columns.append(column)
+                if len(columns) == MOST_COLUMNS:
+                    raise TooManyColumns(most=MOST_COLUMNS, at=column.name.at)
+                columns[column.name.text] = column
             if self.accept(")"):
-                return columns, key
+                return list(columns.values()), key
             self.expect(",")
 
     def name_list(self) -> list[Name]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pgstream.errors import InvalidStatement
+from pgstream.errors import InvalidStatement, TooDeep
 from pgstream.names import QName
 
 
@@ -49,10 +49,16 @@ def qname(table: exp.Table) -> QName:
 
 
 def names(select: Select) -> list[QName]:
-    """Relations the query reads, each once, in the order of the text; its own CTEs are left out where they hold."""
+    """Relations the query reads, each once, in the order of the text; its own CTEs are left out where they hold.
+
+    Errors: TooDeep, also for a long sum or union, which is read as one in another.
+    """
     seen: dict[tuple[str, ...], QName] = {}
-    for name in _names(select.tree, frozenset()):
-        seen.setdefault(name.parts, name)
+    try:
+        for name in _names(select.tree, frozenset()):
+            seen.setdefault(name.parts, name)
+    except RecursionError:
+        raise TooDeep(what="the query", at=select.at) from None
     return sorted(seen.values(), key=lambda n: n.at or 0)
 
 

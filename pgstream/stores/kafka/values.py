@@ -15,6 +15,8 @@ _SCHEME = re.compile(r"\A(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://", re.I)
 _BROKER = re.compile(r"\A(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?\Z", re.A)
 _OFFSETS = re.compile(r"\A\d+:\d+(?:,\d+:\d+)*\Z", re.A)
 _EXTENSION = re.compile(r"\A[A-Za-z]+=[\x21-\x2b\x2d-\x7e]+\Z")
+MOST_BROKERS = 1000
+"""Of those to begin with. The client makes a thread for each, and looks for each among all, while nobody is served."""
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 
 SUITES = {
@@ -44,6 +46,8 @@ def brokers(text: str) -> str:
             raise ValueError(f"the port of broker {number} is not between 1 and 65535")
     if not found:
         raise ValueError("it names no broker")
+    if len(found) > MOST_BROKERS:
+        raise ValueError(f"it names more than {MOST_BROKERS} brokers")
     return ",".join(found)
 
 

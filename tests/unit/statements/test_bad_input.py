@@ -14,8 +14,10 @@ from pgstream import statements
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import PgStreamError
 from pgstream.sql.cursor import Cursor
+from pgstream.sql.select import names
 from pgstream.statements import glance, shared, system_tables
 from pgstream.statements.base import Session, Statement
+from pgstream.stores.kafka.values import brokers
 from tests.examples import EXAMPLES
 from tests.unit.statements.snapshots import SNAPSHOT, session
 
@@ -139,3 +141,23 @@ def test_a_statement_has_a_length() -> None:
         statements.parse("LIST STORES " + "a " * 200_000, kind)
     assert e.value.sqlstate == "54000"
     assert isinstance(statements.parse("LIST STORES /*" + "a " * 200_000 + "*/", kind), kind)
+
+
+def test_what_a_statement_may_hold_many_of_is_bounded() -> None:
+    """A second for each thousand, while every session waits."""
+    many = ", ".join(f"c{n} INT" for n in range(20_000))
+    found = read("CreateStream", f"CREATE STREAM s ({many}) WITH ('topic' = 't')")
+    assert isinstance(found, PgStreamError)
+    assert (found.sqlstate, found.at) == ("54011", len("CREATE STREAM s (") + many.index("c1664 "))
+    with pytest.raises(ValueError, match="more than 1000 brokers"):
+        brokers(",".join(f"b{n}:9092" for n in range(1001)))
+
+
+@pytest.mark.parametrize("query", ["SELECT 1" + " + 1" * 10_000, "SELECT 1" + " UNION ALL SELECT 1" * 5_000])
+def test_what_is_long_is_not_too_deep_for_us(query: str) -> None:
+    """A sum or union is read as one within another: a fault of the query's, at its place."""
+    text = f"{query} FROM totals"
+    with pytest.raises(PgStreamError) as e:
+        names(Cursor(text).select())
+    assert e.value.sqlstate == "54001"
+    statements.recognize(text, SNAPSHOT, session())
