@@ -240,7 +240,9 @@ class Planner:
             if tree.args.get(key):
                 raise NotYet(what=words, at=_place(tree.args[key], tree))
         if not tree.args.get("from_"):
-            raise NotSupported(what="a continuous query without FROM", at=at(tree))
+            raise NotSupported(
+                what="a continuous query without FROM", at=at(tree), hint="INSERT INTO … VALUES writes rows at once."
+            )
         only(
             tree,
             "with_",

@@ -156,10 +156,11 @@ class InsertValues(Statement):
         for number, row in enumerate(self.rows):
             text += ", (" if number else "("
             for i, (item, at) in enumerate(row):
-                text += ", " if i else ""
+                text += ", CAST(" if i else "CAST("
                 for piece, begins in _bound(ctx, item, at):
                     found.append((len(text), begins))
                     text += piece
+                text += f" AS {_computed_as(columns[i].type)})"
             text += ")"
         names = ", ".join(f"c{i}" for i in range(len(columns)))
         try:
@@ -192,13 +193,15 @@ def _bound(ctx: Context, item: str, at: int) -> Iterable[tuple[str, int]]:
     yield item[begin:], at + begin
 
 
-def _shown(type_: types.Type, value: str) -> str:
-    """An expression whose JSON does not depend on the session's settings."""
+def _computed_as(type_: types.Type) -> str:
+    """The type in which PostgreSQL computes a column. The length of a text is looked at afterwards, not cut to."""
     if type_.pg == "jsonb":
-        return f"CAST({value} AS pg_catalog.json)"
-    if type_.name == "VARCHAR":
-        return f"CAST({value} AS pg_catalog.text)"  # its length is looked at, not cut
-    cast = f"CAST({value} AS {type_.pg})"
+        return "pg_catalog.json"
+    return "pg_catalog.text" if type_.name == "VARCHAR" else type_.pg
+
+
+def _shown(type_: types.Type, value: str) -> str:
+    """A column's value such that its JSON does not depend on the session's settings."""
     if type_.name in ("VARBINARY", "BYTES"):
-        return f"pg_catalog.encode({cast}, 'hex')"
-    return f"pg_catalog.timezone('UTC', {cast})" if type_.name == "TIMESTAMP_LTZ" else cast
+        return f"pg_catalog.encode({value}, 'hex')"
+    return f"pg_catalog.timezone('UTC', {value})" if type_.name == "TIMESTAMP_LTZ" else value
