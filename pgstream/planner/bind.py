@@ -165,9 +165,13 @@ class Scope:
         if items:
             return [c for i in items for c in i.columns]
         name = ".".join(qualifier)
+        hint = self.of_struct(qualifier[-1]) or closest(name, (i.alias for i in self.items))
+        raise MissingFrom(name=name, at=at(node), hint=hint)
+
+    def of_struct(self, name: str) -> str | None:
+        """The hint where a STRUCT stands before a dot."""
         structs = {c.name for i in self.items for c in i.columns if c.type is not None and c.type.name == "STRUCT"}
-        hint = "A field of a STRUCT is written column->field." if qualifier[-1] in structs else None
-        raise MissingFrom(name=name, at=at(node), hint=hint or closest(name, (i.alias for i in self.items)))
+        return "A field of a STRUCT is written column->field." if name in structs else None
 
 
 def _qualifier(node: exp.Expr) -> tuple[str, ...]:

@@ -353,9 +353,8 @@ class OfRow(Compiler):
             return ""
         name = fold(table)
         if name not in self.variables or node.args.get("db") is not None:
-            raise MissingFrom(
-                name=name, at=at(node), hint=f"In MATCH_RECOGNIZE columns are of {', '.join(self.variables)}."
-            )
+            known = f"In MATCH_RECOGNIZE columns are of {', '.join(self.variables)}."
+            raise MissingFrom(name=name, at=at(node), hint=self.scope.of_struct(name) or known)
         return name
 
     def on_anonymous(self, node: exp.Anonymous) -> Typed:
@@ -373,7 +372,15 @@ class OfRow(Compiler):
                 hint="A row has rowtime().",
             )
         _check_known(name, node)
-        if name in _RECORD:
+        return self._record(node) if name in _RECORD else super().on_anonymous(node)
+
+    def _record(self, node: exp.Anonymous) -> Typed:
+        """``ROWTIME()`` and its like, of the variable that they name."""
+        named = node.expressions[0] if len(node.expressions) == 1 else None
+        if isinstance(named, exp.Column) and (path := self.scope.path(named))[-1] in self.variables and len(path) == 1:
+            self.of.setdefault(path[0], at(named))
+            node = exp.Anonymous(this=node.this).update_positions(node)
+        else:
             self.of.setdefault("", at(node))
         return super().on_anonymous(node)
 
