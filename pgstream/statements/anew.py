@@ -35,7 +35,7 @@ class ViewAnew(Statement):
     async def found(self, ctx: Context) -> tuple[RelationRecord, QueryRecord, Plan]:
         """The view, the query that keeps it, its plan; SELECT on what it reads. Errors: NotYet, NotReady."""
         view = places.relation(ctx, self.name, "materialized_view")
-        query = await continuous.check_replaceable(ctx, view, self.name.at)
+        query = await continuous.check_replaceable(ctx, view, self.name.at, f"{self.words[0]} of")
         for name in query.sources:
             await access.require(ctx, Need("select", "relation", QName(FullName.parse(name), self.name.at)))
         try:

@@ -102,7 +102,7 @@ def _statement(c: Cursor) -> Statement:
     for allowed in _ALLOWED:
         if c.peek(*allowed.words):
             return allowed.parse(c)
-    said = " ".join(c.words(2))
+    said = " ".join(c.words(3 if c.peek("CREATE", "OR") else 2))
     if not said:
         raise c.fault()
     raise InvalidStatement(

@@ -44,7 +44,8 @@ from pgstream.statements.anew import ViewAnew
 from pgstream.statements.base import Column, Context, Result
 
 MOST = 100
-LOOK_S, TELL_S = 0.3, 10.0
+LOOK_S, TELL_S, START_S = 0.3, 10.0, 30.0
+_SOON = ("starting", "terminate_requested")
 # What Spark computes of a moment, or by chance.
 _VOLATILE = re.compile(
     rb"\b(?:current_(?:timestamp|date|time)|localtimestamp|unix_timestamp|uuid)\(\)|\brand\(", re.IGNORECASE
@@ -70,14 +71,14 @@ class CheckMaterializedView(ViewAnew):
     the rows twice more. A cancel request ends it, and leaves nothing.
 
     Refused with 55000 where the view cannot be made again: a topic no longer holds the records that its query began
-    with, it began at the latest ones, or it does not run; where rows are forgotten ('state.ttl.millis',
-    'retention.millis') or depend on the clock, on chance, on tables that are looked up or on when another view got its
-    rows. A view over other views is compared at a moment at which its query has read all their changes, for which
-    up to 30 seconds are waited; not supported yet (0A000) are views over views of another database. Rows that wait
-    for the watermark are compared as of the batch's. Where the order of arrival decides (late rows, of which
-    computing anew may count some, FIRST_VALUE over several partitions), a row that differs need not be wrong; the
-    notice says how many rows came late. DOUBLE and FLOAT values of a row with a key are the same where nine digits
-    are. Needs ownership of the view, and SELECT on what its query reads.
+    with, it began at the latest ones, or it does not run (one that starts is waited for); where rows are forgotten
+    ('state.ttl.millis', 'retention.millis') or depend on the clock, on chance, on tables that are looked up or on
+    when another view got its rows. A view over other views is compared at a moment at which its query has read all
+    their changes, for which up to 30 seconds are waited; not supported yet (0A000) are views over views of another
+    database. Rows that wait for the watermark are compared as of the batch's. Where the order of arrival decides
+    (late rows, of which computing anew may count some, FIRST_VALUE over several partitions), a row that differs need
+    not be wrong; the notice says how many rows came late. DOUBLE and FLOAT values of a row with a key are the same
+    where nine digits are. Needs ownership of the view, and SELECT on what its query reads.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CHECK", "MATERIALIZED", "VIEW")
@@ -95,7 +96,7 @@ class CheckMaterializedView(ViewAnew):
         return cls(name, limit)
 
     async def execute(self, ctx: Context) -> Result:
-        view, query, plan = await self.found(ctx)
+        view, query, plan = await self._settled(ctx)
         self._check(view, query, plan)
         await self.check_sources(ctx, query, plan)
         if not ctx.engine.is_ready(ctx.session.pool):
@@ -128,6 +129,16 @@ class CheckMaterializedView(ViewAnew):
         right = f"its {moment.rows} rows are what {records} records give"
         _tell(ctx, view, counts, right, ctx.engine.progress(query.id).get("late_rows", 0))
         return Result(self.tag, self.columns, rows)
+
+    async def _settled(self, ctx: Context) -> tuple[RelationRecord, QueryRecord, Plan]:
+        """What is found when a query that starts, or gives way to the one that replaces it, has done so."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + START_S
+        while True:
+            found = await self.found(ctx)
+            if found[1].actual not in _SOON or clock() >= end:
+                return found
+            await asyncio.sleep(LOOK_S)
 
     def _check(self, view: RelationRecord, query: QueryRecord, plan: Plan) -> None:
         """Whether the same records give the same rows again. Errors: NotReady, NotYet."""

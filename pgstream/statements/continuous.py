@@ -199,12 +199,12 @@ async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack, at: int | None
     return replace(p, plan=await registered.settle(ctx, p.sink, p.plan))
 
 
-async def check_replaceable(ctx: Context, view: RelationRecord, at: int | None) -> QueryRecord:
+async def check_replaceable(ctx: Context, view: RelationRecord, at: int | None, doing: str) -> QueryRecord:
     """The query that keeps a view, which another one may replace. Errors: NotYet, UndefinedQuery."""
     query = await ctx.catalog.query(view.query or "", at=at)
     if query.kind == APPLICATION:
         raise NotYet(
-            what=f'replacing the query of materialized view "{view.full}", an application with other sinks,', at=at,
+            what=f'{doing} materialized view "{view.full}", whose query is an application with other sinks,', at=at,
             hint="TERMINATE QUERY of the application, DROP the view, and make it anew.",
         )  # fmt: skip
     return query

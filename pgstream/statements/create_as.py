@@ -322,7 +322,7 @@ class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
             return p
         if before.kind != self.kind:
             raise WrongKind(name=str(self.name), is_a=before.label, wanted="materialized view", at=self.name.at)
-        await continuous.check_replaceable(ctx, before, self.name.at)
+        await continuous.check_replaceable(ctx, before, self.name.at, "replacing")
         if await self._comes_from(ctx, before, p):
             raise InvalidStatement(
                 what=f'materialized view "{before.full}" cannot be replaced by a query that reads what comes of it',

@@ -72,13 +72,12 @@ async def resumed(ctx: Context, r: Resume, plan: Plan) -> Plan:
             f'and this one "{new.entity}" of store "{new.store}"',
             at=r.at, hint="Both must read the same.",
         )  # fmt: skip
-    offsets = _offsets(old, before, r.at)
+    position = _position(old, before, r.at)
     if not old.progress.get("whole"):
         ctx.notice(
             f"query {old.id} did not tell where it ended: what it wrote last may be written again",
             severity="WARNING",
         )
-    position = "offset:" + ",".join(f"{p}:{o}" for p, o in sorted(offsets.items(), key=lambda i: int(i[0])))
     root = with_sources(plan.root, lambda s: msgspec.structs.replace(s, starting_position=position))
     return msgspec.structs.replace(plan, root=root)
 
@@ -114,13 +113,15 @@ def _terminated(old: QueryRecord, at: int | None) -> Source:
     return _source(plan.root, f'query "{old.id}"', at)
 
 
-def _offsets(old: QueryRecord, source: Source, at: int | None) -> Mapping[str, int]:
-    """The next offset of each partition."""
+def _position(old: QueryRecord, source: Source, at: int | None) -> str:
+    """Where it stopped: the next offset of each partition, or, where it had read nothing, what it was to begin with."""
     sources: Any = old.progress.get("sources") or {}
-    found: Mapping[str, int] = sources.get(source.relation, {}).get("offset", {})
-    if not found:
+    offsets: Mapping[str, int] = sources.get(source.relation, {}).get("offset", {})
+    if offsets:
+        return "offset:" + ",".join(f"{p}:{o}" for p, o in sorted(offsets.items(), key=lambda i: int(i[0])))
+    if source.starting_position == "latest":  # where that was, the store did not say
         raise NotReady(
             what=f'query "{old.id}" ended before it had read anything', at=at,
             hint=f"Leave {ID} out; 'starting.position' says where to begin.",
         )  # fmt: skip
-    return found
+    return source.starting_position

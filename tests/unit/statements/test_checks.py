@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from types import SimpleNamespace
 from typing import Any, cast
@@ -113,6 +114,21 @@ def test_what_to_do_for_a_query_that_does_not_run(actual: str, hint: str) -> Non
     with pytest.raises(PgStreamError) as e:
         STATEMENT._check(cast(Any, view), cast(Any, SimpleNamespace(plan=plan.json(), actual=actual)), plan)
     assert hint in str(e.value.hint)
+
+
+def test_a_query_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the one that a view has been replaced by just now."""
+    states = iter(["terminate_requested", "starting", "running", "errored"])
+
+    async def found(self: Any, ctx: Any) -> Any:
+        return None, SimpleNamespace(actual=next(states)), None
+
+    monkeypatch.setattr(CheckMaterializedView, "found", found)
+    monkeypatch.setattr(checks, "LOOK_S", 0)
+    assert asyncio.run(STATEMENT._settled(cast(Any, None)))[1].actual == "running"
+    monkeypatch.setattr(checks, "START_S", -1)
+    states = iter(["starting", "running"])
+    assert asyncio.run(STATEMENT._settled(cast(Any, None)))[1].actual == "starting"
 
 
 def ends(*consumed: Any, root: p.Node = GROUPED) -> Any:
