@@ -26,6 +26,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 STREAMED = ("stream", "changelog")
 """Kinds of relations that are read by streaming."""
+VIRTUAL = "virtual"
+"""The database that the virtual relations of an application are named in."""
 _COMPARED = 1000
 """Names that a wrong one is compared with at most: it is done while others wait."""
 DEFAULT_ORGANIZATION = "00000000-0000-4000-8000-000000000001"
@@ -308,6 +310,9 @@ class Snapshot:
     def no_relation(self, name: QName, database: str, schema: str) -> UndefinedRelation:
         """The error for a name that means no relation in a session: to be raised. Ask what a role sees."""
         full = self.full_name(name, database, schema)
+        if (VIRTUAL, "public", full.name) in self.relations:
+            hint = f"A virtual relation is named with its database: {FullName(VIRTUAL, 'public', full.name)}."
+            return UndefinedRelation(name=str(name), at=name.at, hint=hint)
         all_ = (r for r in self.relations.values() if r.kind != "index")
         there = (r.full.name for r in all_ if (r.full.database, r.full.schema) == (full.database, full.schema))
         return UndefinedRelation(name=str(name), at=name.at, hint=closest(full.name, islice(there, _COMPARED)))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from pgstream.catalog.records import DatabaseRecord, RelationRecord, SchemaRecord, Snapshot
+from pgstream.catalog.records import VIRTUAL, DatabaseRecord, RelationRecord, SchemaRecord, Snapshot
 from pgstream.errors import DuplicateRelation, InvalidOption, InvalidStatement, NotYet, UndefinedDatabase
 from pgstream.names import FullName, QName
 from pgstream.planner.relations import Virtual
@@ -27,7 +27,7 @@ from pgstream.statements.explained import Explained, plan_text, relation_facts
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.streams import CreateStream, already
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
-from pgstream.statements.virtual import VIRTUAL, CreateVirtual
+from pgstream.statements.virtual import CreateVirtual
 
 _VIRTUAL = "CREATE VIRTUAL STREAM and CREATE VIRTUAL CHANGELOG alone make what is in it."
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from pgstream.catalog.records import VIRTUAL
 from pgstream.errors import InvalidStatement
 from pgstream.sql.cursor import Cursor
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
 from pgstream.statements.create_as import CreateChangelogAs, CreateStreamAs
 
-VIRTUAL = "virtual"
-"""The database that they are named in."""
 _OUTSIDE = "A virtual relation has no topic, and only the statements of its application see it."
 
 
