@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from pgstream import stores as store_types
 from pgstream.catalog.records import RelationRecord, Snapshot
-from pgstream.errors import NotSupported, PgStreamError
+from pgstream.errors import NotSupported, PgStreamError, TooDeep
 from pgstream.names import FullName
 from pgstream.planner import parameters as bound
 from pgstream.planner import plan
@@ -78,6 +78,8 @@ def plan_select(
         # What has no token of its own, such as an empty list, is said at the query.
         e.at = select.at if e.at is None else e.at
         raise
+    except RecursionError:  # a long sum, which is read as one in another
+        raise TooDeep(what="the query", at=select.at) from None
     step = _with_metadata(_for_sink(step, want), snapshot)
     step = replace(step, node=narrowed(step.node))
     stores = dict.fromkeys(s for source in plan.sources(step.node) for s in (source.store, source.bad_record_store))

@@ -332,3 +332,12 @@ def test_texts_that_a_function_makes_of_a_few_characters_are_bounded(call: str) 
     """A record would end the JVM that all queries of a pool run in."""
     planned = _plan(f"SELECT {call} AS x FROM pageviews", "result")
     assert b"> 16777216, raise_error('54000 requested length too large')" in Plan(planned.root, ResultSink()).json()
+
+
+@pytest.mark.parametrize("where", ["SELECT {} AS x FROM t", "SELECT s FROM t WHERE {} > 1"])
+@pytest.mark.parametrize("count", [200, 250, 400, 1500])
+def test_a_long_sum_is_planned_or_too_deep(where: str, count: int) -> None:
+    try:
+        assert _plan(where.format("+".join(["i"] * count)), "result")
+    except PgStreamError as e:
+        assert (e.sqlstate, e.at) == ("54001", 0)
