@@ -588,6 +588,12 @@ class TooComplex(
     """What a short text stands for, written out, may be too much to read: PostgreSQL's statement_too_complex."""
 
 
+class RowsTooLong(
+    PgStreamError, sqlstate="54000", message="the rows of an INSERT INTO … VALUES have more than {most} bytes as JSON"
+):
+    """They are kept until the store has them all."""
+
+
 class TooManyColumns(PgStreamError, sqlstate="54011", message="target lists can have at most {most} entries"):
     """A select list with its stars written out, which may stand for those of a subquery twice."""
 

@@ -207,10 +207,17 @@ def _ticks(text: str, logical: str) -> int | None:
 
 def _decimal(value: Any, s: Mapping[str, Any]) -> Any:
     wide = Decimal(value)
-    with decimal.localcontext(prec=200):
-        scaled = wide.scaleb(s.get("scale", 0))
-        fits = scaled == scaled.to_integral_value() and abs(int(scaled)) < 10 ** s["precision"]
-    return wide if fits else _NO
+    return wide if fits(wide, s["precision"], s.get("scale", 0)) else _NO
+
+
+def fits(number: Decimal, precision: int, scale: int) -> bool:
+    """Whether a number has no more digits than that, ``scale`` of them behind the point.
+
+    How large it is comes first: a number of few characters may have very many digits.
+    """
+    if number.copy_abs() >= Decimal((0, (1,), precision - scale)):
+        return False
+    return number == number.quantize(Decimal((0, (1,), -scale)), context=decimal.Context(prec=precision + 1))
 
 
 def _base64(text: str) -> bytes | None:

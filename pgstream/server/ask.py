@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,15 +78,20 @@ class _Answer:
         return kind == READY or self.closes == 0 or (self.closes > 0 and bool(self.errors))
 
 
-async def ask(backend: Backend, text: str, *, piped: bool = False) -> str | None:
+async def ask(
+    backend: Backend, text: str, oids: Sequence[int] = (), given: Sequence[str | None] = (), *, piped: bool = False
+) -> str | None:
     """Run one statement and keep its answer; gives the first value of its first row. Errors: RelayedError.
+
+    ``oids``, ``given``: the types and values of its parameters.
 
     In the extended protocol under a name of its own: the client's unnamed statement stays, and so does the implicit
     transaction of a pipeline, which a Query or a Sync would end. ``piped`` begins that, for the client's Sync to end.
     """
     flight = backend.flight
     async with _alone(backend):
-        data = frontend.encode_run(text.encode(backend.codec), OWN)
+        bound = [v if v is None else v.encode(backend.codec) for v in given]
+        data = frontend.encode_run(text.encode(backend.codec), OWN, oids, bound)
         if flight.open or piped:
             answer = _Answer(3, backend.codec)
             flight.open += 6

@@ -11,9 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pgstream.catalog.records import Snapshot
+from pgstream.errors import UndefinedParameter
 from pgstream.statements.base import Session, Statement
 
-_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)|\$(\d+)""", re.S)
+_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)|\$([0-9]+)""", re.S)
+MOST = 65_535
+"""Parameters of a statement, as the protocol counts them."""
+_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +52,14 @@ class Piece:
 
 
 def parameter_count(text: str) -> int:
-    """The highest ``$n`` outside strings, quoted names and comments."""
-    return max((int(m[1]) for m in _PARAMETER.finditer(text) if m[1]), default=0)
+    """The highest ``$n`` outside strings, quoted names and comments. Errors: UndefinedParameter, at one that no Bind
+    can give.
+    """
+    most = 0
+    for m in _PARAMETER.finditer(text):
+        if m[1]:
+            # Its digits first: a number of very many takes long to read.
+            if len(m[1].lstrip("0")) > len(str(MOST)) or int(m[1]) > MOST:
+                raise UndefinedParameter(number=m[1][:_SHOWN], at=m.start())
+            most = max(most, int(m[1]))
+    return most

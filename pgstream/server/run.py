@@ -185,8 +185,8 @@ class Runner:
         codec = self._client.backend.codec
         self._client.write(backend.notice(text, severity=severity, codec=codec, **fields))
 
-    async def _postgres(self, text: str) -> str | None:
-        return await ask(self._client.backend, text)
+    async def _postgres(self, text: str, oids: Sequence[int] = (), given: Sequence[str | None] = ()) -> str | None:
+        return await ask(self._client.backend, text, oids, given)
 
     async def _use_schema(self, name: str) -> None:
         await self._postgres(f"SET search_path TO {quote_always(name)}")

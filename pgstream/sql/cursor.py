@@ -291,9 +291,7 @@ class Cursor:
         begin, end = self._index, self._query_end()
         if begin == end:
             raise self.fault()
-        if end - begin > MOST_TOKENS:
-            detail = f"It has more than {MOST_TOKENS} words and signs."
-            raise TooComplex(what="the query", detail=detail, hint=_LISTS, at=self._tokens[begin].start)
+        self.bound("the query", end, _LISTS)
         try:
             tree = dialect.parse(self._tokens[begin:end], self.text)
         except SyntaxEnd as e:
@@ -301,6 +299,12 @@ class Cursor:
             raise fault(self._tokens, end, self.text, e.hint) from None
         at, self._index = self.at, end
         return Select(self.text, at, self._tokens[end - 1].end + 1, tree)
+
+    def bound(self, what: str, end: int | None = None, hint: str = "Write it as several statements.") -> None:
+        """Whether what comes next is short enough to be read. Errors: TooComplex."""
+        if (len(self._tokens) if end is None else end) - self._index > MOST_TOKENS:
+            detail = f"It has more than {MOST_TOKENS} words and signs."
+            raise TooComplex(what=what, detail=detail, hint=hint, at=self.at)
 
     def _query_end(self) -> int:
         depth = 0

@@ -106,7 +106,8 @@ class Context:
 
     ``notice`` sends a NoticeResponse at once (severity NOTICE unless given). ``use_database`` moves the session's
     backend connection; ``use_schema`` sets its search_path, ``use_role`` its role; ``postgres`` runs one statement of
-    PostgreSQL's in it, inside the client's transaction, and gives the first value of its first row; ``run`` runs
+    PostgreSQL's in it (with the types and values of its parameters, if it has any), inside the client's transaction,
+    and gives the first value of its first row; ``run`` runs
     another statement, which was parsed from a text, with the same parameters; ``transaction`` gives the client's
     transaction that a change stands or falls with, if one is open, and refuses what it is told in a read-only one;
     ``cancel_own`` ends the statement of ours that a session of the same user runs, known by its backend's process id.
@@ -124,7 +125,7 @@ class Context:
     use_database: Callable[[str], Any]
     use_schema: Callable[[str], Any]
     use_role: Callable[[str], Any]
-    postgres: Callable[[str], Awaitable[str | None]]
+    postgres: Callable[..., Awaitable[str | None]]
     transaction: Callable[[str], Awaitable[str | None]]
     run: Callable[[str, Statement], Awaitable[Result]]
     cancel_own: Callable[[int], Awaitable[bool]]

@@ -20,7 +20,7 @@ from google.protobuf.descriptor import Descriptor
 
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
-from pgstream.errors import InvalidOption, InvalidText, RegistryUnreachable, UnusableSchema
+from pgstream.errors import InvalidOption, InvalidText, RegistryUnreachable, TooDeep, UnusableSchema
 from pgstream.formats import avro_values, protobuf_values
 from pgstream.formats.avro_values import Readable
 from pgstream.formats.columns import Unfit
@@ -32,6 +32,8 @@ from pgstream.statements.registered import connected, flat
 _REGISTRY = "schema_registry.name"
 WIRE = struct.Struct(">bI")
 _NUMBERS = {"TINYINT": ">b", "SMALLINT": ">h", "INTEGER": ">i", "BIGINT": ">q", "FLOAT": ">f", "DOUBLE": ">d"}
+_LONG = 1000
+"""Digits of a whole number that is read as one: of very many, reading takes long, and is refused by Python."""
 _CONTROL = {c: None for c in range(32) if chr(c) not in "\t\n\r"}
 
 
@@ -189,12 +191,18 @@ async def encoded(ctx: Context, store: StoreRecord, t: Text) -> bytes:
         raise InvalidText(type=found.kind.lower(), at=t.at, detail=f'By subject "{t.subject}": {e}.') from None
 
 
+def _whole(text: str) -> int | Decimal:
+    return int(text) if len(text) < _LONG else Decimal(text)
+
+
 def document(text: str, at: int | None) -> Any:
     """A JSON document; InvalidText at its place when it is none."""
     try:
-        return json.loads(text, parse_float=Decimal)
+        return json.loads(text, parse_float=Decimal, parse_int=_whole)
     except json.JSONDecodeError as e:
         raise InvalidText(type="json", at=at, detail=f"{e.msg} at character {e.pos + 1}.") from None
+    except RecursionError:
+        raise TooDeep(what="a JSON document", at=at) from None
 
 
 def primitive(text: str, type_: str, at: int | None) -> bytes:

@@ -21,10 +21,12 @@ from pgstream.errors import (
     NullViolation,
     PgStreamError,
     RelayedError,
+    RowsTooLong,
+    TooDeep,
     UndefinedParameter,
     WrongKind,
 )
-from pgstream.names import Name, QName, quote_anywhere
+from pgstream.names import Name, QName
 from pgstream.planner.slices import place
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.dialect import tokenize
@@ -35,8 +37,9 @@ from pgstream.statements.insert import placed, targets
 from pgstream.statements.written_rows import Written
 from pgstream.stores.spec import Can
 
-_PARAMETER = re.compile(r"\$([0-9]+)")
-_TYPES = {row.oid: row.pg for row in types.TABLE.values()} | {3802: "jsonb"}
+_PARAMETER = re.compile(r"\$([0-9]{1,9})")
+_MOST = 64 << 20
+"""Bytes of all rows as JSON: they are kept, and every session waits while they are read."""
 Items = Sequence[tuple[str, int]]
 
 
@@ -77,6 +80,7 @@ class InsertValues(Statement):
             c.end()
             return cls(name, listed, ((),))
         c.expect("VALUES")
+        c.bound("VALUES")
         rows = [c.items()]
         while c.accept(","):
             rows.append(c.items())
@@ -150,47 +154,42 @@ class InsertValues(Statement):
         """The rows as PostgreSQL gives them as JSON. Errors: RelayedError, at the client's place."""
         if not columns:
             return [[] for _ in self.rows]
+        self._check_parameters(ctx)
         shown = ", ".join(_shown(c.type, f"v.c{i}") for i, c in enumerate(columns))
-        text = f"SELECT pg_catalog.json_agg(pg_catalog.json_build_array({shown})) FROM (VALUES "
+        rows = f"SELECT pg_catalog.json_agg(pg_catalog.json_build_array({shown}))::pg_catalog.text AS rows"
+        few = f"pg_catalog.octet_length(a.rows) OPERATOR(pg_catalog.<=) {_MOST}"
+        text = f"SELECT CASE WHEN {few} THEN a.rows END FROM ({rows} FROM (VALUES "
         found: list[tuple[int, int]] = []
         for number, row in enumerate(self.rows):
             text += ", (" if number else "("
             for i, (item, at) in enumerate(row):
                 text += ", CAST(" if i else "CAST("
-                for piece, begins in _bound(ctx, item, at):
-                    found.append((len(text), begins))
-                    text += piece
-                text += f" AS {_computed_as(columns[i].type)})"
+                found.append((len(text), at))
+                text += f"{'NULL' if item.upper() == 'DEFAULT' else item} AS {_computed_as(columns[i].type)})"
             text += ")"
         names = ", ".join(f"c{i}" for i in range(len(columns)))
         try:
-            answer = await ctx.postgres(f"{text}) AS v({names})")
+            # Values are bound, not written into the text: what is a string or comment in it only PostgreSQL knows.
+            answer = await ctx.postgres(f"{text}) AS v({names})) AS a", ctx.parameter_oids, ctx.parameters)
         except RelayedError as e:
             e.at = place(found, e.position) if e.position is not None else None
             raise
-        rows: list[list[object]] = json.loads(answer or "[]", parse_float=Decimal)
-        return rows
+        if answer is None:
+            raise RowsTooLong(most=_MOST, at=self.name.at)
+        try:
+            computed: list[list[object]] = json.loads(answer, parse_float=Decimal, parse_int=Decimal)
+        except RecursionError:
+            raise TooDeep(what="a value", at=self.name.at) from None
+        return computed
 
-
-def _bound(ctx: Context, item: str, at: int) -> Iterable[tuple[str, int]]:
-    """An expression in pieces, with the places they have in the client's text; its parameters are literals."""
-    if item.upper() == "DEFAULT":
-        yield "NULL", at
-        return
-    begin = 0
-    for token in tokenize(item) if "$" in item else ():
-        match = _PARAMETER.fullmatch(token.text)
-        if match is None or item[token.start : token.start + 1] != "$":
-            continue
-        number = int(match[1])
-        if not 1 <= number <= len(ctx.parameters):
-            raise UndefinedParameter(number=match[1], at=at + token.start)
-        value, oid = ctx.parameters[number - 1], ctx.parameter_oids[number - 1]
-        yield item[begin : token.start], at + begin
-        literal = "NULL" if value is None else quote_anywhere(value)
-        yield (f"CAST({literal} AS {_TYPES[oid]})" if oid in _TYPES else literal), at + token.start
-        begin = token.start + len(match[0])
-    yield item[begin:], at + begin
+    def _check_parameters(self, ctx: Context) -> None:
+        for item, at in (cell for row in self.rows for cell in row if "$" in cell[0]):
+            for token in tokenize(item):
+                match = _PARAMETER.fullmatch(token.text)
+                if match is None or item[token.start] != "$":
+                    continue
+                if not 1 <= int(match[1]) <= len(ctx.parameters):
+                    raise UndefinedParameter(number=match[1], at=at + token.start)
 
 
 def _computed_as(type_: types.Type) -> str:

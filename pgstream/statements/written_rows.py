@@ -10,6 +10,7 @@ import base64
 import binascii
 import datetime as dt
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,6 +19,7 @@ from typing import Any
 from pgstream.catalog.records import ColumnRecord
 from pgstream.errors import InvalidText, NotYet, StringTooLong
 from pgstream.formats import avro_values, protobuf, protobuf_values
+from pgstream.formats.avro_values import fits
 from pgstream.formats.columns import Unfit
 from pgstream.planner.plan import RecordSink, Schema
 from pgstream.statements import descriptors
@@ -102,15 +104,15 @@ def _scalar(v: Any, type_: Type, iso: bool) -> Any:
     match type_.name:
         case "BOOLEAN":
             return v if isinstance(v, bool) else None
-        case "TINYINT" | "SMALLINT" | "INTEGER" | "BIGINT" if number and v == int(v):
+        # A number of few characters may have very many digits: how large it is comes first.
+        case "TINYINT" | "SMALLINT" | "INTEGER" | "BIGINT" if number:
             most = 2 ** _BITS[type_.name]
-            return int(v) if -most <= v < most else None
+            return int(v) if -most <= v < most and v == int(v) else None
         case "FLOAT" | "DOUBLE":
-            return Decimal(repr(float(v))) if number else v if v in _NO_NUMBERS else None
+            return _double(v) if number else v if v in _NO_NUMBERS else None
         case "DECIMAL" if number:
             precision, scale = (*type_.params, 0)[:2] if type_.params else (10, 0)
-            whole = Decimal(v).scaleb(scale)
-            return v if whole == int(whole) and abs(whole) < 10**precision else None
+            return v if fits(v, precision, scale) else None
         case "VARCHAR":
             return v if isinstance(v, str) else None
         case "VARBINARY" | "BYTES" if isinstance(v, str):
@@ -120,6 +122,11 @@ def _scalar(v: Any, type_: Type, iso: bool) -> Any:
     return None
 
 
+def _double(number: Decimal) -> Decimal | None:
+    made = float(number)
+    return Decimal(repr(made)) if math.isfinite(made) else None
+
+
 def _time(text: str, kind: str, iso: bool) -> str | None:
     try:
         if kind == "DATE":
@@ -127,12 +134,12 @@ def _time(text: str, kind: str, iso: bool) -> str | None:
         if kind == "TIME":
             return _short(dt.time.fromisoformat(text).isoformat())
         moment = dt.datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is not None:
+            if kind == "TIMESTAMP":
+                return None
+            moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
         return None  # also before the year 1, and infinity
-    if moment.tzinfo is not None:
-        if kind == "TIMESTAMP":
-            return None
-        moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
     return _short(moment.isoformat("T" if iso else " ")) + ("Z" if kind == "TIMESTAMP_LTZ" else "")
 
 

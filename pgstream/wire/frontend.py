@@ -7,7 +7,7 @@ Must not know: framing (payloads come without type and length), sessions. Start 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgstream.errors import InvalidEncoding, ProtocolViolation
@@ -251,23 +251,24 @@ def encode_cancel(pid: int, key: bytes) -> bytes:
     return struct.pack(">IIi", 12 + len(key), _CANCEL, pid) + key
 
 
-def encode_parse(text: bytes, name: bytes = b"") -> bytes:
-    """A statement without declared parameters."""
-    return _message(b"P", name + b"\0" + text + b"\0\0\0")
+def encode_parse(text: bytes, name: bytes = b"", oids: Sequence[int] = ()) -> bytes:
+    """A statement, with the types of its parameters."""
+    return _message(b"P", name + b"\0" + text + b"\0" + struct.pack(f">H{len(oids)}I", len(oids), *oids))
 
 
 def encode_close(kind: bytes, name: bytes) -> bytes:
     return _message(b"C", kind + name + b"\0")
 
 
-def encode_run(text: bytes, name: bytes) -> bytes:
-    """Run a statement under a name of its own: six messages, six answers.
+def encode_run(text: bytes, name: bytes, oids: Sequence[int] = (), given: Sequence[bytes | None] = ()) -> bytes:
+    """Run a statement under a name of its own: six messages, six answers. ``given``: its parameters, as text.
 
     The name is freed before too: an error skips what would have freed it after.
     """
-    bind = _message(b"B", name + b"\0" + name + b"\0" + bytes(6))
+    values = b"".join(b"\xff\xff\xff\xff" if v is None else struct.pack(">I", len(v)) + v for v in given)
+    bind = _message(b"B", name + b"\0" + name + b"\0\0\0" + struct.pack(">H", len(given)) + values + b"\0\0")
     free = encode_close(b"S", name)
-    run = encode_parse(text, name) + bind + _message(b"E", name + b"\0" + bytes(4)) + encode_close(b"P", name)
+    run = encode_parse(text, name, oids) + bind + _message(b"E", name + b"\0" + bytes(4)) + encode_close(b"P", name)
     return free + run + free
 
 

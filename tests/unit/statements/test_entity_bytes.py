@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgstream.errors import PgStreamError
-from pgstream.formats.avro_values import readable, shown, written
+from pgstream.formats.avro_values import fits, readable, shown, written
 from pgstream.formats.columns import Unfit
 from pgstream.statements.entities import _pattern
 from pgstream.statements.entity_bytes import plain, primitive
@@ -78,6 +78,19 @@ def test_what_does_not_fit_names_its_field(value: Any, said: str) -> None:
     with pytest.raises(Unfit) as e:
         through(value)
     assert str(e.value) == said
+
+
+@pytest.mark.parametrize("number", ["1e9", "1e999990", "1e999999999", "1e-3", "1e-999999999"])
+def test_a_number_of_few_characters_is_not_written_out(number: str) -> None:
+    assert not fits(Decimal(number), 9, 2)
+
+
+def test_numbers_fit_with_all_their_digits() -> None:
+    for number in ("9999999.99", "-9999999.99", "1e6", "1.50000", "0e-50"):
+        assert fits(Decimal(number), 9, 2)
+    assert fits(Decimal("9" * 38), 38, 0)
+    assert not fits(Decimal("1" + "0" * 38), 38, 0)
+    assert not fits(Decimal("9" * 20 + "." + "9" * 19), 38, 18)
 
 
 def test_a_branch_can_be_named() -> None:
