@@ -19,7 +19,7 @@ from pgstream.planner import infer, texts
 from pgstream.planner.bind import at
 from pgstream.types import CLOCKS, Type
 
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]?\d(:[0-5]?\d(\.\d{0,6})?)?")
 _BOOLEANS = ("t", "true", "y", "yes", "1", "f", "false", "n", "no", "0")
 _COSTLY = re.compile(r"\b(if|rand|uuid)\(")  # what is not to be computed, or drawn, more than once

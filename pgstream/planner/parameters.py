@@ -11,16 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from sqlglot import exp
 
 from pgstream import types
-from pgstream.errors import InvalidText, UndefinedParameter
+from pgstream.errors import InvalidText, TooComplex, UndefinedParameter
 from pgstream.planner.comparisons import quantifier
 from pgstream.sql.select import fold
 from pgstream.wire.arrays import ELEMENTS, items
 
+MOST_ELEMENTS = 1 << 14
+"""Of an array: each is an expression of its own, which every session waits for."""
+_TABLES = "Join a table, or a materialized view, instead of a long array."
 _NAME = re.compile(r"\$([0-9]+)")
+_COUNT = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "SMALLINT", 23: "INTEGER", 700: "FLOAT", 701: "DOUBLE", 1082: "DATE",
           1083: "TIME", 1114: "TIMESTAMP", 1184: "TIMESTAMP_LTZ", 1700: "DECIMAL(38, 18)", 17: "BYTES"}  # fmt: skip
@@ -117,7 +122,7 @@ def _literal(parameter: Parameter, count: bool, at: int | None) -> exp.Expr:
         return _array(parameter, at)
     if value is not None and parameter.oid == _BYTEA:
         return exp.HexString(this=_bytes(value).hex())
-    if count and value is not None and value.isdigit():
+    if count and value is not None and _COUNT.fullmatch(value):
         return exp.Literal.number(value)
     if value is not None and type_.startswith("DECIMAL") and _NUMBER.fullmatch(value):
         number = exp.Literal.number(value.lstrip("-"))  # its own precision: no cast could keep every one
@@ -134,9 +139,14 @@ def _array(parameter: Parameter, at: int | None) -> exp.Expr:
     if parameter.value is None:
         return exp.Cast(this=exp.Null(), to=type_)
     try:
-        found = [_literal(Parameter(value, of), False, at) for value in items(parameter.value)]
+        found = [
+            _literal(Parameter(value, of), False, at) for value in islice(items(parameter.value), MOST_ELEMENTS + 1)
+        ]
     except ValueError:
         raise InvalidText(type="array", at=at) from None
+    if len(found) > MOST_ELEMENTS:
+        detail = f"An array has more than {MOST_ELEMENTS} elements."
+        raise TooComplex(what="the query", detail=detail, hint=_TABLES, at=at)
     array = exp.Array(expressions=found)
     # The elements say their type themselves, and a number its own precision.
     return array if found else exp.Cast(this=array, to=type_)

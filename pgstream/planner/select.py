@@ -7,6 +7,7 @@ goes in, a plan comes out. Start reading at ``plan_select``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ from pgstream.planner.ranks import Numbering, check_bounded
 from pgstream.planner.relations import Relations, Virtual
 from pgstream.planner.steps import Step, with_sources
 from pgstream.sql.select import Select
+
+_COUNT = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,6 @@ def _limit(tree: exp.Expr, want: str) -> int | None:
     if limit is None or want != "result":
         return None
     count = limit.expression if isinstance(limit, exp.Limit) else None
-    if count is None or not isinstance(count, exp.Literal) or not str(count.this).isdigit():
+    if count is None or not isinstance(count, exp.Literal) or not _COUNT.fullmatch(str(count.this)):
         raise NotSupported(what="LIMIT other than a whole number", at=at(limit))
     return int(str(count.this))

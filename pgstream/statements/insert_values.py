@@ -196,7 +196,10 @@ def _computed_as(type_: types.Type) -> str:
     """The type in which PostgreSQL computes a column. The length of a text is looked at afterwards, not cut to."""
     if type_.pg == "jsonb":
         return "pg_catalog.json"
-    return "pg_catalog.text" if type_.name == "VARCHAR" else type_.pg
+    if type_.name == "VARCHAR":
+        return "pg_catalog.text"
+    # The names of the others are words of PostgreSQL's grammar, in whose place no client's type can be.
+    return ("pg_catalog." if type_.pg.removesuffix("[]") in ("bytea", "date") else "") + type_.pg
 
 
 def _shown(type_: types.Type, value: str) -> str:

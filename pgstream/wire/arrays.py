@@ -10,7 +10,8 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 
-_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,{}"]*?))\s*([,}])', re.S)
+# Each part takes all that it can (``*+``): to share spaces between them in every way would take time without end.
+_ITEM = re.compile(r'\s*+(?:"((?:[^"\\]|\\.)*+)"\s*+|([^,{}"]*+))([,}])', re.S)
 _ESCAPED = re.compile(r"\\(.)", re.S)
 _PLAIN = re.compile(r"[^\s{},\"\\]+\Z")
 _NULL = b"\xff\xff\xff\xff"
@@ -31,7 +32,8 @@ def items(text: str) -> Iterator[str | None]:
         if m[1] is not None:
             yield _ESCAPED.sub(r"\1", m[1])
         else:
-            yield None if m[2].upper() == "NULL" else m[2]
+            plain = m[2].rstrip()
+            yield None if plain.upper() == "NULL" else plain
         if m[3] == "}":
             break
     if m is None or at != len(text):

@@ -73,12 +73,12 @@ def test_a_value_is_no_part_of_the_text(db: psycopg.Connection[Any], written: st
 
 def test_a_value_that_is_written_often(db: psycopg.Connection[Any]) -> None:
     """Is sent to PostgreSQL once."""
-    given = "x" * (4 << 20)
-    places = ", ".join(["(length($1))"] * 400)
+    given = "x" * (1 << 20)
+    places = ", ".join(["(octet_length($1))"] * 400)
     assert _refused(db, f"INSERT INTO written (n) VALUES {places}", given).sqlstate == UNREACHED
     for text in (
-        "INSERT INTO written (s) VALUES " + ", ".join(["($1)"] * 40),
-        "INSERT INTO written (s) VALUES (repeat($1, 20))",
+        "INSERT INTO written (s) VALUES " + ", ".join(["($1)"] * 70),
+        "INSERT INTO written (s) VALUES (repeat($1, 70))",
     ):
         assert _refused(db, text, given).sqlstate == "54000"
 
@@ -87,3 +87,49 @@ def test_more_rows_than_are_read_at_once(db: psycopg.Connection[Any]) -> None:
     rows = ",".join(["(1)"] * 20_000)
     assert _refused(db, f"INSERT INTO written (n) VALUES {rows}").sqlstate == "54001"
     assert _refused(db, "INSERT INTO written (n, s) VALUES ($1, NULL), (DEFAULT, $2)", "1", "x").sqlstate == UNREACHED
+
+
+def test_types_that_take_the_place_of_postgresqls(house: House, db: psycopg.Connection[Any]) -> None:
+    """What computes a row runs no code of another client's, whatever the search path is."""
+    kinds = (*types.TABLE, "ARRAY<DATE>", "ARRAY<BYTES>", "ARRAY<VARCHAR>", "MAP<VARCHAR, DATE>")
+    relation = RelationRecord(
+        id="6f1c4a40-0000-4000-8000-000000000002", full=FullName("main", "public", "typed"), kind="stream",
+        columns=tuple(ColumnRecord(f"c{i}", types.parse(t)) for i, t in enumerate(kinds)),
+        owner="sysadmin", properties={"value.format": "json"}, store="nowhere", entity="typed",
+    )  # fmt: skip
+    house.run(house.catalog.create_relation(relation))
+    with house.connect() as conn:
+        conn.execute("CREATE SCHEMA others")
+        conn.execute("CREATE FUNCTION others.f() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'mine'; END $$")
+        for name in (
+            "bytea",
+            "date",
+            "int8",
+            "json",
+            "jsonb",
+            "numeric",
+            "text",
+            "timestamp",
+            "timestamptz",
+            "varchar",
+        ):
+            conn.execute(f'CREATE DOMAIN others."{name}" AS pg_catalog."{name}" CHECK (others.f())'.encode())
+        conn.execute("SET search_path = others, public, pg_catalog")
+        for column in relation.columns:
+            value = {"BOOLEAN": "true", "ARRAY": "{}", "MAP": "{}"}.get(column.type.name, "0")
+            value = "2026-01-01 00:00" if column.type.name in ("DATE", *types.CLOCKS) else value
+            e = _refused(conn, f"INSERT INTO public.typed ({column.name}) VALUES ('{value}')")
+            assert (e.sqlstate, "mine" in str(e)) == (UNREACHED, False), (column, e)
+
+
+def test_an_array_of_very_many(db: psycopg.Connection[Any]) -> None:
+    """Of a SELECT's parameters: each element is an expression, which every session waits for."""
+    for given, state in (("{" + ",".join(["1"] * 300_000) + "}", "54001"), ("{" + " " * 100_000 + '"', "22P02")):
+        assert _refused(db, "SELECT * FROM written WHERE n = ANY($1)", given).sqlstate == state
+    assert _refused(db, "SELECT * FROM written LIMIT $1", "9" * 5000).sqlstate == "0A000"
+    assert _refused(db, f"SELECT * FROM written LIMIT {'9' * 5000}").sqlstate == "0A000"
+
+
+def test_a_string_of_digits_is_looked_at_once(db: psycopg.Connection[Any]) -> None:
+    digits = "1" * 50_000
+    assert _refused(db, f"SELECT CAST('{digits}x' AS DECIMAL(10, 2)) FROM written").sqlstate != "XX000"
