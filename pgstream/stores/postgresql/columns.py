@@ -24,7 +24,7 @@ SOURCES = ("source", "system")
 """Where a change was: the name of that column, and the one that older scripts have."""
 WIDEST = "DECIMAL(38, 18)"
 """Of a numeric without a precision: what it can hold of it."""
-_PART = re.compile(r"\s*(?P<name>\"(?:[^\"]|\"\")+\"|[\w$]+)\s+(?P<type>.+?)(?P<no>\s+NOT\s+NULL)?\s*\Z", re.I | re.S)
+_PART = re.compile(r"\s*(?P<name>\"(?:[^\"]|\"\")+\"|[\w$]+)\s+(?P<type>\S.*)", re.S)
 
 
 def deltastream(type_: str, dimensions: int = 1) -> str:
@@ -68,8 +68,10 @@ def given(text: str) -> list[EntityColumn]:
                 what=f'column "{part.strip()}" is not a name and a type', hint="As in id BIGINT NOT NULL."
             )
         name = m["name"][1:-1].replace('""', '"') if m["name"].startswith('"') else m["name"].lower()
+        kind, *more = m["type"].rsplit(None, 2)
+        is_nullable = [word.upper() for word in more] != ["NOT", "NULL"]
         try:
-            out.append(EntityColumn(name, str(types.parse(m["type"])), m["no"] is None))
+            out.append(EntityColumn(name, str(types.parse(m["type"].rstrip() if is_nullable else kind)), is_nullable))
         except PgStreamError as e:
             raise InvalidOption(what=f'column "{name}" has no type of the language', hint=e.hint) from None
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,13 @@ def test_troubles_say_what_to_do() -> None:
     assert busy.message == 'replication slot "a" is active for PID 7'
     # What a view's database says is not this store's.
     assert stores.trouble("postgresql", {"class": "org.postgresql.util.PSQLException", "message": "x"}, "s", "") is None
+
+
+def test_columns_are_looked_at_once() -> None:
+    found = columns.given(' id  BIGINT  not  null , "a  b" TIMESTAMP(3) WITH TIME ZONE, c VARCHAR ')
+    assert [(c.name, c.nullable) for c in found] == [("id", False), ("a  b", True), ("c", True)]
+    began = time.monotonic()
+    for text in ("a x" + " " * 100_000 + '"', "a" + " " * 100_000, "a x" + " NOT" * 30_000):
+        with pytest.raises(InvalidOption):
+            columns.given(text)
+    assert time.monotonic() - began < 5
