@@ -99,7 +99,7 @@ class Compliance:
         """What is inserted is what is printed."""
         if not isinstance(place.kind.can[Can.INSERT], Full):
             return
-        await admin.insert(place.entity, NewRecord(place.record))
+        await admin.insert(place.entity, [NewRecord(place.record)])
         async with aclosing(admin.read(place.entity, from_beginning=True)) as records:  # type: ignore[type-var]
             async for record in records:
                 assert record.value == place.record

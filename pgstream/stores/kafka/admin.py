@@ -8,6 +8,7 @@ answers or raises within ``PATIENCE_S``. Start reading at ``KafkaAdmin``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -223,7 +224,6 @@ class KafkaAdmin:
         for record in records:
             if record.partition is not None and record.partition not in partitions:
                 raise InvalidOption(what=f'entity "{entity}" has no partition {record.partition}')
-        failed: list[KafkaError] = []
         # Keys go where other clients' would: the reader of a partitioned topic counts on it.
         settings = {"acks": "all", "partitioner": "murmur2_random", "message.timeout.ms": int(PATIENCE_S * 1000) - 500}
         several = len(records) > 1  # all of them or none
@@ -233,6 +233,20 @@ class KafkaAdmin:
         if several:
             producer.init_transactions(PATIENCE_S)
             producer.begin_transaction()
+        try:
+            self._send(producer, entity, records)
+            if several:
+                producer.commit_transaction(PATIENCE_S)
+        except Exception:
+            # At once: until the brokers give it up, nobody would read what others write behind it.
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+                if several:
+                    producer.abort_transaction(PATIENCE_S)
+            raise
+
+    def _send(self, producer: Producer, entity: str, records: Sequence[NewRecord]) -> None:
+        failed: list[KafkaError] = []
         for record in records:
             given = {"partition": record.partition, "timestamp": record.timestamp_ms}
             producer.produce(
@@ -244,11 +258,6 @@ class KafkaAdmin:
                 **{k: v for k, v in given.items() if v is not None},
             )
         left = producer.flush(PATIENCE_S)
-        if several and (failed or left):
-            producer.purge()
-            producer.abort_transaction(PATIENCE_S)
-        elif several:
-            producer.commit_transaction(PATIENCE_S)
         if failed:
             raise KafkaException(failed[0])
         if left:

@@ -103,12 +103,12 @@ async def test_what_the_server_refuses(shop: Postgres, admin: Admin) -> None:
     shop.run("CREATE TABLE kept (id int PRIMARY KEY)", "CREATE ROLE weak LOGIN PASSWORD 'w'")
     weak = stores.open_admin(STORE, "s", shop.options | {"postgres.username": "weak", "postgres.password": "w"})
     with pytest.raises(InsufficientPrivilege):
-        await weak.insert("kept", NewRecord(b'{"id": 1}'))
+        await weak.insert("kept", [NewRecord(b'{"id": 1}')])
     await weak.close()
-    await admin.insert("kept", NewRecord(b'{"id": 1}'))
+    await admin.insert("kept", [NewRecord(b'{"id": 1}')])
     for document in (b'{"id": 1}', b'{"id": "x"}', b'{"nope": 1}', b"[1]"):
         with pytest.raises(PgStreamError) as e:
-            await admin.insert("kept", NewRecord(document))
+            await admin.insert("kept", [NewRecord(document)])
         assert e.value.sqlstate.startswith("22")
 
 
@@ -186,7 +186,7 @@ async def test_functions_and_operators_of_others_are_not_called(admin: Admin, sh
     )
     try:
         assert "pg_catalog" not in [e.name for e in await admin.list_entities()]
-        await admin.insert("public.lent", NewRecord(b'{"id": 7}'))
+        await admin.insert("public.lent", [NewRecord(b'{"id": 7}')])
         assert [r.value async for r in admin.read("public.lent", True)] == [b'{"id":7}']
         assert (shop.rows("TABLE told"), shop.rows("TABLE heard")) == ([], [(7,)])
     finally:

@@ -47,7 +47,7 @@ async def test_a_topic_from_creation_to_drop(admin: Admin) -> None:
     with pytest.raises(DuplicateObject):
         await admin.create("ka_life", {})
     await admin.drop("ka_life")
-    for gone in (admin.describe("ka_life"), admin.drop("ka_life"), admin.insert("ka_life", NewRecord(b"{}"))):
+    for gone in (admin.describe("ka_life"), admin.drop("ka_life"), admin.insert("ka_life", [NewRecord(b"{}")])):
         with pytest.raises(UndefinedEntity):
             await gone
     assert "ka_life" not in [e.name for e in await admin.list_entities()], "asking for a topic must not make it"
@@ -66,23 +66,32 @@ async def test_a_name_no_topic_can_have(admin: Admin) -> None:
 
 async def test_records_from_the_beginning_and_from_now(admin: Admin, kafka: Kafka) -> None:
     await admin.create("ka_read", {"kafka.partitions": "1"})
-    await admin.insert("ka_read", NewRecord(b'{"n": 1}', b"k1", [("h", b"1"), ("h", None)], 0))
+    await admin.insert("ka_read", [NewRecord(b'{"n": 1}', b"k1", [("h", b"1"), ("h", None)], 0)])
     (record,) = await first(admin.read("ka_read", from_beginning=True), 1)
     assert (record.key, record.value, record.position) == (b"k1", b'{"n": 1}', "0:0")
     assert list(record.headers) == [("h", b"1"), ("h", None)]
     assert await admin.extents("ka_read") == [Extent(0, 0, 1)]
     with pytest.raises(InvalidOption):
-        await admin.insert("ka_read", NewRecord(b"{}", partition=1))
+        await admin.insert("ka_read", [NewRecord(b"{}", partition=1)])
     assert abs((record.timestamp_ms or 0) / 1000 - time.time()) < 60
     later = asyncio.create_task(first(admin.read("ka_read", from_beginning=False), 1))
     writer = stores.open_admin(STORE, "k", {"uris": kafka.bootstrap, **PLAIN})
     n = 1
     while not later.done():  # what is written before the reader stands is rightly not seen
         n += 1
-        await writer.insert("ka_read", NewRecord(b'{"n": %d}' % n))
+        await writer.insert("ka_read", [NewRecord(b'{"n": %d}' % n)])
         await asyncio.sleep(0.05)
     await writer.close()
     assert later.result()[0].value != b'{"n": 1}'
+
+
+async def test_several_records_are_written_all_or_none(admin: Admin, kafka: Kafka) -> None:
+    await admin.create("ka_all", {"kafka.partitions": "2"})
+    with pytest.raises(PgStreamError, match="too large"):
+        await admin.insert("ka_all", [NewRecord(b"1", b"a"), NewRecord(b"x" * 2_000_000, b"b")])
+    await admin.insert("ka_all", [NewRecord(b"%d" % n, b"%d" % n) for n in range(2, 8)])
+    found = await first(admin.read("ka_all", from_beginning=True), 6)
+    assert sorted(r.value or b"" for r in found) == [b"%d" % n for n in range(2, 8)]
 
 
 async def test_uncommitted_records_are_not_shown(admin: Admin, kafka: Kafka) -> None:

@@ -74,7 +74,7 @@ async def test_shards_and_retention_change(admin: Admin) -> None:
 
 async def test_a_record_is_a_partition_key_and_data(admin: Admin) -> None:
     await admin.create("kin_record", {})
-    await admin.insert("kin_record", NewRecord(b'{"a": 1}', "schlüssel".encode()))
+    await admin.insert("kin_record", [NewRecord(b'{"a": 1}', "schlüssel".encode())])
     record = (await first(admin, "kin_record", 1))[0]
     assert (record.key, record.value, record.headers) == ("schlüssel".encode(), b'{"a": 1}', ())
     assert record.position.startswith("shardId-000000000000:") and record.timestamp_ms
@@ -85,10 +85,10 @@ async def test_a_record_is_a_partition_key_and_data(admin: Admin) -> None:
         NewRecord(b"", headers=[("a", b"b")]),
     ):
         with pytest.raises(NotSupported):
-            await admin.insert("kin_record", more)
+            await admin.insert("kin_record", [more])
     for key in (b"\xff", b"x" * 257, b""):
         with pytest.raises(InvalidOption):
-            await admin.insert("kin_record", NewRecord(b"{}", key))
+            await admin.insert("kin_record", [NewRecord(b"{}", key)])
 
 
 async def test_print_goes_on_with_the_shards_that_follow(splitting: Aws) -> None:
