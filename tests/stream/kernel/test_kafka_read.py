@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -88,6 +89,15 @@ def produce(kafka: Kafka, topic: str, name: str, transactions: str) -> None:
             bound.commit_transaction(30)
         elif kind == "a":
             bound.abort_transaction(30)
+    # The brokers answer before each partition knows how a transaction ended; until then its readers stop before it.
+    within(30, lambda: _ends(kafka, topic, "COMMITTED") == _ends(kafka, topic, "UNCOMMITTED"))
+
+
+def _ends(kafka: Kafka, topic: str, isolation: str) -> list[int]:
+    """Where readers of a topic's partitions stop."""
+    asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+    found = kafka.admin.list_offsets(asked, isolation_level=IsolationLevel[f"READ_{isolation}"])
+    return [future.result(30).offset for future in found.values()]
 
 
 @pytest.mark.parametrize("most", ["7", "26", "1000"])
