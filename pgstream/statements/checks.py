@@ -133,11 +133,14 @@ class CheckMaterializedView(ViewAnew):
     async def _settled(self, ctx: Context) -> tuple[RelationRecord, QueryRecord, Plan]:
         """What is found when a query that starts, or gives way to the one that replaces it, has done so."""
         clock = asyncio.get_running_loop().time
-        end = clock() + START_S
+        end, told = clock() + START_S, False
         while True:
             found = await self.found(ctx)
             if found[1].actual not in _SOON or clock() >= end:
                 return found
+            if not told:
+                ctx.notice(f'waiting until query "{found[1].name or found[1].id}" runs')
+                told = True
             await asyncio.sleep(LOOK_S)
 
     def _check(self, view: RelationRecord, query: QueryRecord, plan: Plan) -> None:

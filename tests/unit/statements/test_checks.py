@@ -121,14 +121,17 @@ def test_a_query_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     states = iter(["terminate_requested", "starting", "running", "errored"])
 
     async def found(self: Any, ctx: Any) -> Any:
-        return None, SimpleNamespace(actual=next(states)), None
+        return None, SimpleNamespace(actual=next(states), name="totals"), None
 
     monkeypatch.setattr(CheckMaterializedView, "found", found)
     monkeypatch.setattr(checks, "LOOK_S", 0)
-    assert asyncio.run(STATEMENT._settled(cast(Any, None)))[1].actual == "running"
+    told: list[str] = []
+    ctx = cast(Any, SimpleNamespace(notice=told.append))
+    assert asyncio.run(STATEMENT._settled(ctx))[1].actual == "running"
+    assert told == ['waiting until query "totals" runs']
     monkeypatch.setattr(checks, "START_S", -1)
     states = iter(["starting", "running"])
-    assert asyncio.run(STATEMENT._settled(cast(Any, None)))[1].actual == "starting"
+    assert asyncio.run(STATEMENT._settled(ctx))[1].actual == "starting"
 
 
 def ends(*consumed: Any, root: p.Node = GROUPED) -> Any:
