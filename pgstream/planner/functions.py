@@ -335,7 +335,7 @@ SAME = {"STRING_AGG": "LISTAGG", "ANY_VALUE": "FIRST_VALUE", "BOOL_AND": "MIN", 
 
 FUNCTIONS |= {n: replace(FUNCTIONS[m], booleans=m in ("MIN", "MAX")) for n, m in SAME.items()}
 
-ELSEWHERE = {
+_FORMS = {
     "AGE": "a - b", "ARRAY_LENGTH ARRAY_SIZE SIZE": "CARDINALITY(a)", "COLLECT_LIST": "ARRAY_AGG(x)",
     "DATE": "CAST(x AS DATE)", "DATEADD DATE_ADD": "ts + INTERVAL '1' DAY",
     "DATEDIFF DATE_DIFF": "TIMESTAMPDIFF(DAY, a, b)", "ELEMENT_AT": "m['key'], or a[1]",
@@ -346,7 +346,7 @@ ELSEWHERE = {
     "TO_CHAR": "DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm:ss'), or CAST(x AS VARCHAR)", "TO_JSON": "JSON_STRING(x)",
     "TO_NUMBER": "CAST(s AS DECIMAL(18, 2))", "UCASE": "UPPER(s)",
 }  # fmt: skip
-ELSEWHERE = {name: form for names, form in ELSEWHERE.items() for name in names.split()}
+ELSEWHERE = {name: form for names, form in _FORMS.items() for name in names.split()}
 """What to write for functions that other databases have, by their names there."""
 
 # Known to the language and planned: a sentence instead of "does not exist".

@@ -134,7 +134,7 @@ class ChangeStream(Refused):
     """
 
     what = "a change of rows of a stream or a changelog"
-    hint = "INSERT INTO … SELECT and INSERT INTO ENTITY add to it; in a changelog a later row replaces that of its key."
+    hint = "INSERT INTO adds to it; in a changelog a later row replaces that of its key."
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
