@@ -7,6 +7,7 @@ The manual has no such statement; PostgreSQL's is followed. Start reading at ``I
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from pgstream.errors import (
     InvalidStatement,
     NullViolation,
     PgStreamError,
+    ReadOnlyTransaction,
     RelayedError,
     RowsTooLong,
     TooDeep,
@@ -34,12 +36,13 @@ from pgstream.statements import places, registered, sinks
 from pgstream.statements.access import Need
 from pgstream.statements.base import Context, Result, Session, Statement
 from pgstream.statements.insert import placed, targets
+from pgstream.statements.settle import READ_ONLY
 from pgstream.statements.written_rows import Written
-from pgstream.stores.spec import Can
+from pgstream.stores.spec import Can, NewRecord
 
 _PARAMETER = re.compile(r"\$([0-9]{1,9})")
-_MOST = 64 << 20
-"""Bytes of all rows as JSON: they are kept, and every session waits while they are read."""
+_MOST = 8 << 20
+"""Bytes of all rows as JSON: they are kept, and while they are taken apart, a second at most, every session waits."""
 Items = Sequence[tuple[str, int]]
 
 
@@ -115,15 +118,13 @@ class InsertValues(Statement):
             )
         if self.listed and given < len(columns):
             raise InvalidStatement(what="INSERT has more target columns than expressions", at=self.listed[given].at)
+        if await ctx.postgres(READ_ONLY) == "on":
+            raise ReadOnlyTransaction(what="INSERT")
+        # Schemas are registered for rows that there are.
+        computed = await self._computed(ctx, columns[:given])
         written = await self._written(ctx, into)
-        records = []
-        for row, values in zip(self.rows, await self._computed(ctx, columns[:given]), strict=True):
-            found = dict.fromkeys(c.name for c in into.columns) | {
-                c.name: written.value(v, c, at)
-                for c, v, (_, at) in zip(columns[:given], values, row, strict=True)
-            }  # fmt: skip
-            self._check_nulls(into, found)
-            records.append(written.record(found, self.name.at))
+        # In a thread: millions of values take long, and other sessions go on.
+        records = await asyncio.to_thread(self._records, into, columns[:given], computed, written)
         store = ctx.snapshot.store_of(into)
         async with places.open_store(ctx, store, self.name.at) as admin:
             await admin.insert(into.entity or "", records)
@@ -145,15 +146,33 @@ class InsertValues(Statement):
         sink = await registered.schemas(ctx, d, sink, {c.name: c.type for c in into.columns})
         return await Written.of(ctx, sink, into.columns, self.name.at)
 
+    def _records(
+        self, into: RelationRecord, columns: Sequence[ColumnRecord], computed: str, written: Written
+    ) -> list[NewRecord]:
+        """The records of the rows that PostgreSQL gave as JSON."""
+        try:
+            rows: list[list[object]] = json.loads(computed, parse_float=Decimal, parse_int=Decimal)
+        except RecursionError:
+            raise TooDeep(what="a value", at=self.name.at) from None
+        records = []
+        for row, values in zip(self.rows, rows, strict=True):
+            found = dict.fromkeys(c.name for c in into.columns) | {
+                c.name: written.value(v, c, at)
+                for c, v, (_, at) in zip(columns, values, row, strict=True)
+            }  # fmt: skip
+            self._check_nulls(into, found)
+            records.append(written.record(found, self.name.at))
+        return records
+
     def _check_nulls(self, into: RelationRecord, row: Mapping[str, object]) -> None:
         for c in into.columns:
             if row[c.name] is None and (not c.nullable or c.name in into.primary_key):
                 raise NullViolation(column=c.name, relation=str(into.full), at=self.name.at)
 
-    async def _computed(self, ctx: Context, columns: Sequence[ColumnRecord]) -> list[list[object]]:
-        """The rows as PostgreSQL gives them as JSON. Errors: RelayedError, at the client's place."""
+    async def _computed(self, ctx: Context, columns: Sequence[ColumnRecord]) -> str:
+        """The rows as PostgreSQL gives them as JSON. Errors: RelayedError, at the client's place, RowsTooLong."""
         if not columns:
-            return [[] for _ in self.rows]
+            return "[[]]"  # DEFAULT VALUES
         self._check_parameters(ctx)
         shown = ", ".join(_shown(c.type, f"v.c{i}") for i, c in enumerate(columns))
         rows = f"SELECT pg_catalog.json_agg(pg_catalog.json_build_array({shown}))::pg_catalog.text AS rows"
@@ -175,12 +194,8 @@ class InsertValues(Statement):
             e.at = place(found, e.position) if e.position is not None else None
             raise
         if answer is None:
-            raise RowsTooLong(most=_MOST, at=self.name.at)
-        try:
-            computed: list[list[object]] = json.loads(answer, parse_float=Decimal, parse_int=Decimal)
-        except RecursionError:
-            raise TooDeep(what="a value", at=self.name.at) from None
-        return computed
+            raise RowsTooLong(most=_MOST, at=self.name.at, hint="Write them in several statements.")
+        return answer
 
     def _check_parameters(self, ctx: Context) -> None:
         for item, at in (cell for row in self.rows for cell in row if "$" in cell[0]):

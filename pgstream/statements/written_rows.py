@@ -30,6 +30,7 @@ from pgstream.types import Type
 
 _BITS = {"TINYINT": 7, "SMALLINT": 15, "INTEGER": 31, "BIGINT": 63}
 _PROTOBUF = frozenset((*_BITS, "BOOLEAN", "FLOAT", "DOUBLE", "VARCHAR", "VARBINARY", "BYTES"))
+_SHOWN = 200  # characters of a value in an error
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 Make = Callable[[Mapping[str, Any]], bytes | None]
 
@@ -81,7 +82,8 @@ class Written:
             return None
         made = _scalar(v, type_, self.iso) if type_.is_scalar else self._nested(v, type_, at, path)
         if made is None:
-            detail = f'"{path}" cannot be {json_text(v)}.'
+            text = json_text(v)
+            detail = f'"{path}" cannot be {text if len(text) <= _SHOWN else text[:_SHOWN] + "…"}.'
             raise InvalidText(type=str(type_).lower(), at=at, detail=detail)
         if type_.name == "VARCHAR" and type_.params and len(made) > type_.params[0]:
             raise StringTooLong(most=type_.params[0], at=at)

@@ -86,4 +86,9 @@ def test_in_a_transaction(server: Server, db: psycopg.Connection[Any], kafka: Ka
     with db.pipeline():
         done = [db.execute("INSERT INTO tx VALUES (%s)", (n,)) for n in (2, 3)]
     assert [d.statusmessage for d in done] == ["INSERT 0 1"] * 2
-    assert sorted(_read(db, "n", 3, "tx")) == [(1,), (2,), (3,)]
+    db.execute("SET default_transaction_read_only = on")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        db.execute("INSERT INTO tx VALUES (4)")
+    db.execute("RESET default_transaction_read_only")
+    db.execute("INSERT INTO tx VALUES (5)")
+    assert sorted(_read(db, "n", 4, "tx")) == [(1,), (2,), (3,), (5,)]
