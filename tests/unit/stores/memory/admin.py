@@ -51,8 +51,8 @@ class MemoryAdmin:
         for i, r in enumerate(self._found(entity)[1]):
             yield Record(r.key, r.value, r.timestamp_ms, str(i))
 
-    async def insert(self, entity: str, record: NewRecord) -> None:
-        self._found(entity)[1].append(record)
+    async def insert(self, entity: str, records: Sequence[NewRecord]) -> None:
+        self._found(entity)[1].extend(records)
 
     async def close(self) -> None:
         pass
