@@ -25,6 +25,8 @@ from pgstream.wire.encodings import CODECS
 if TYPE_CHECKING:
     from pgstream.server.session import ClientSession
 
+_TELLS = b"EN"
+
 
 async def answer(client: ClientSession, pieces: Sequence[Piece], raw: bytes) -> None:
     """Answer the statements of a Query, whose bytes are ``raw``, in turn; the first error ends it."""
@@ -70,7 +72,7 @@ async def _answer_piece(
             piece = replace(piece, kind=await client.inbound.recognize_now(piece.text))
         if piece.kind is None:
             await implicit.before(words)
-            return await _relay(client, implicit, piece.text)
+            return await _relay(client, implicit, piece)
         if words[:1] == ("DECLARE",):
             await implicit.before(words)
         elif words and words[0] not in READS:
@@ -84,14 +86,15 @@ async def _answer_piece(
     return None
 
 
-async def _relay(client: ClientSession, implicit: Implicit, text: str) -> PgStreamError | None:
+async def _relay(client: ClientSession, implicit: Implicit, piece: Piece) -> PgStreamError | None:
     def each(kind: int, message: bytes) -> None:
-        client.write(message)
+        # PostgreSQL saw the piece alone, the client counts in its whole text.
+        client.write(messages.moved(message, piece.at) if kind in _TELLS and piece.at else message)
         if kind == COPY_IN:
             client.copy_wanted()
 
     client.asked = -1
-    return await implicit.run(text, each)
+    return await implicit.run(piece.text, each)
 
 
 async def _run(client: ClientSession, piece: Piece, kind: type[Statement]) -> None:

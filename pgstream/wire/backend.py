@@ -144,6 +144,13 @@ def decode_fields(payload: bytes) -> dict[str, str]:
     return {f[:1].decode(): f[1:].decode(errors="replace") for f in payload.split(b"\0") if f}
 
 
+def moved(message_: bytes, by: int) -> bytes:
+    """A whole ErrorResponse or NoticeResponse whose position, if it tells one, is ``by`` characters further on."""
+    fields = message_[5:].split(b"\0")
+    fields = [b"P%d" % (int(f[1:]) + by) if f[:1] == b"P" else f for f in fields]
+    return message(message_[:1], b"\0".join(fields))
+
+
 def decode_error(payload: bytes) -> RelayedError:
     """PostgreSQL's ErrorResponse as an exception. Its position counts in a text the client never saw: not in ``at``."""
     f = decode_fields(payload)

@@ -82,6 +82,17 @@ def test_a_change_of_ours_keeps_what_stands_before_it(door, text, left):
     assert (code, found) == ("22012" if "1/0" in text else "42601", (left,))
 
 
+@pytest.mark.parametrize("text", ["LIST DOORS; SELECT 'é'; SELECT nobody", "LIST DOORS ; SELECT 1 + 'x'"])
+def test_a_position_counts_in_the_whole_text(door, text):
+    found = []
+    for url, sent in ((door.url, text), (door.direct, text.replace("LIST DOORS", "SELECT 123"))):
+        with psycopg.connect(url, autocommit=True) as conn, pytest.raises(psycopg.Error) as caught:
+            conn.execute(sent)
+        found.append((caught.value.sqlstate, caught.value.diag.statement_position))
+    assert found[0] == found[1]
+    assert int(found[0][1]) > len("LIST DOORS; SELECT")
+
+
 PIPELINES = [
     ["INSERT", "LIST DOORS", "INSERT"],
     ["INSERT", "LIST DOORS !", "INSERT"],

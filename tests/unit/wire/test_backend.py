@@ -22,6 +22,13 @@ def test_error_fields():
     }
 
 
+def test_a_moved_position():
+    told = backend.error(UndefinedStore(name="P9", at=7))
+    assert backend.moved(told, 10) == backend.error(UndefinedStore(name="P9", at=17))
+    without = backend.notice("Pay 9")
+    assert backend.moved(without, 10) == without
+
+
 def test_relayed_error_comes_back():
     error = RelayedError(code="3D000", text="no", detail="d", hint="h", severity="FATAL")
     back = backend.decode_error(backend.error(error)[5:])
