@@ -157,12 +157,13 @@ def _ordered(call: Call, where: str) -> Typed:
         call.args.append(Typed(where))
     elif where:
         call.args[0] = Typed(f"if({where}, {value.sql}, null)", value.type)
+    # What is changed is the template: the words of the filled-in text may be a client's, in a string.
+    template = template or call.function.template(len(call.args)) or ""
     if any(isinstance(e, exp.Distinct) for e in call.node.expressions):
-        template = template or call.function.template(len(call.args)) or ""
         template = template.replace("transform(", "array_distinct(transform(").replace("e -> e.v)", "e -> e.v))")
-    text = call.text(template)
     if not call.compiler.scope.placed:
-        text = text.replace(f"struct({ARRIVAL})", f"struct(`__time`, {value.sql})").replace(ARRIVAL, "`__time`")
+        template = template.replace(f"struct({ARRIVAL})", "struct(`__time`, {0})").replace(ARRIVAL, "`__time`")
+    text = call.text(template)
     if call.function.name == "ARRAY_AGG" and value.type is not None:
         return Typed(text, Type("ARRAY", args=(value.type,)))
     return Typed(text, _type(call))
