@@ -24,6 +24,7 @@ from pgstream.stores.spec import sentence as sentence
 
 # Spark's error condition (or its first part) → SQLSTATE with PostgreSQL's meaning.
 _CONDITIONS: dict[str, str] = {
+    "INTERNAL_ERROR": "XX000",
     "UNRESOLVED_COLUMN": "42703",
     "UNRESOLVED_MAP_KEY": "42703",
     "FIELD_NOT_FOUND": "42703",

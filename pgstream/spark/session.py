@@ -35,6 +35,8 @@ SETTINGS: dict[str, str] = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # ${env:X}, ${system:x} and ${spark.x} in a client's text are text: they would show what this process knows.
     "spark.sql.variable.substitute": "false",
+    # json.`/a/file` is no relation (``Fence.scala`` says no to a query in an expression before that).
+    "spark.sql.runSQLOnFiles": "false",
     # A batch is small and comes again: re-planning it at run time costs more than it gains.
     "spark.sql.adaptive.enabled": "false",
     # Classes of generated code, of which a query has some thirty: past it each batch compiles anew.

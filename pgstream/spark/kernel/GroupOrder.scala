@@ -83,6 +83,7 @@ class Extensions extends (SparkSessionExtensions => Unit) {
   override def apply(e: SparkSessionExtensions): Unit = {
     for (rule <- Seq(GroupOrder, WindowSave, Together, KafkaRead)) e.injectColumnar(_ => new ColumnarRule { override def preColumnarTransitions: Rule[SparkPlan] = rule })
     for (strategy <- Seq(BatchRowsStrategy, BeginningStrategy, BehindStrategy)) e.injectPlannerStrategy(_ => strategy)
+    e.injectCheckRule(_ => Fence)
     Functions.register(e)
   }
 }
