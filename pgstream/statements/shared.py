@@ -72,6 +72,7 @@ _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 # UPDATE store [AS] s SET: PostgreSQL's table of that name. Without SET it is no statement of PostgreSQL's at all.
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w++\s*+(?!\*?\s*+(?:(?:AS\s+)?{_PART}\s*+)?\bSET\b)(?:(?<=\s){_PART}|\Z|;)", re.I)
 _CHANGED = re.compile(rf"\s*(?:UPDATE|DELETE\s+FROM|MERGE\s+INTO)\s+(?:ONLY\s+)?({_NAME})", re.I)
+_INSERTED = re.compile(rf"\s*INSERT\s+INTO\s+({_NAME})", re.I)
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
@@ -154,13 +155,10 @@ def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     if not snapshot.mentions(text):
         return None
-    try:
-        c = Cursor(text)
-        c.expect("INSERT", "INTO")
-        target = c.qname()
-    except PgStreamError:
+    named = _INSERTED.match(blanked(text, " "))
+    if named is None:
         return None
-    into = snapshot.relation(target, session.database, session.schema)
+    into = _relation(named[1], snapshot, session)
     if into is not None:
         return InsertInto if into.kind in (*_STREAMING, "table") or _from_stream(text, snapshot, session) else None
     return InsertInto if _from_stream(text, snapshot, session) else None

@@ -23,6 +23,7 @@ from pgstream.sql.select import Select
 from pgstream.statements import glance, shared
 from pgstream.statements.base import Context, Statement
 from pgstream.statements.explained import plan_text
+from pgstream.statements.insert import InsertInto
 from pgstream.statements.unknown import Unknown
 from tests.datadriven import Case, cases, check
 from tests.unit.statements.snapshots import SNAPSHOT, session
@@ -166,6 +167,18 @@ def test_shared_words_without_streams_never_reach_a_parser(monkeypatch: pytest.M
         "COPY t TO STDOUT",
     ):
         assert statements.recognize(text, SNAPSHOT, session()) is None
+
+
+@pytest.mark.parametrize("name", ["pageviews", 'main . "public".pageviews', "/* into */ pageviews"])
+@pytest.mark.parametrize("row", ["('x')", "(1)", "($$x$$)"])
+def test_a_long_insert_is_known_by_its_beginning(name: str, row: str) -> None:
+    """Of a long text the session looks at the beginning alone, which may end in the middle of a string."""
+    text = f"INSERT INTO {name} (userid) VALUES {', '.join([row] * 100_000)}"
+    for cut in (1 << 18, (1 << 18) + 1, (1 << 18) + 2):
+        assert statements.recognize(text[:cut], SNAPSHOT, session()) is InsertInto
+    with pytest.raises(PgStreamError) as caught:
+        statements.parse(text, InsertInto)
+    assert caught.value.sqlstate == "54000"
 
 
 def test_tags_that_clients_count_rows_by() -> None:
