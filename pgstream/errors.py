@@ -138,6 +138,12 @@ class NotSupported(PgStreamError, sqlstate="0A000", message="{what} is not suppo
     """Never will be, or has no meaning here."""
 
 
+class PlanChanged(
+    PgStreamError, sqlstate="0A000", message="cached plan must not change result type", hint="Prepare it again."
+):
+    """What a prepared statement reads has other columns than when it was described."""
+
+
 class NotYet(
     PgStreamError,
     sqlstate="0A000",
@@ -189,6 +195,10 @@ class DivisionByZero(PgStreamError, sqlstate="22012", message="division by zero"
 
 class InvalidPattern(PgStreamError, sqlstate="22007", message='invalid pattern "{pattern}": {why}'):
     """A pattern of dates and times that nothing could be written or read by."""
+
+
+class NumberTooLong(PgStreamError, sqlstate="22003", message="a number of more than {most} digits is out of range"):
+    """No type holds it, and reading it takes long."""
 
 
 class IntervalOutOfRange(PgStreamError, sqlstate="22008", message='interval field value out of range: "{text}"'):

@@ -35,7 +35,7 @@ from pgstream.names import quote_spark, quote_text
 from pgstream.planner import checked, comparisons, infer
 from pgstream.planner.bind import Scope, at
 from pgstream.planner.functions import ELSEWHERE, FUNCTIONS, PLANNED, Function
-from pgstream.sql.dialect import WINDOWS, window_form
+from pgstream.sql.dialect import WINDOWS, is_whole, window_form
 from pgstream.sql.select import fold
 from pgstream.types import Type
 
@@ -411,7 +411,7 @@ class Compiler:
         element = base.type.args[0] if base.type is not None else None
         number = str(index.this) if isinstance(index, exp.Literal) else ""
         # Arrays begin at 1 here and at 0 in get(), which gives NULL out of range.
-        place = str(int(number) - 1) if number.isdigit() else f"{self.sql(index)} - 1"
+        place = str(int(number) - 1) if is_whole(number) else f"{self.sql(index)} - 1"
         return Typed(f"get({base.sql}, {place})", element)
 
     def _is_map_constructor(self, node: exp.Bracket) -> bool:

@@ -22,7 +22,7 @@ from pgstream.planner.grouping import KEEPS_ALL
 from pgstream.planner.outputs import only
 from pgstream.planner.ranks import Numbering, ranked_rows
 from pgstream.planner.steps import ROWTIME, Bounds, Step, watermarked
-from pgstream.sql.dialect import UNIT_MS
+from pgstream.sql.dialect import UNIT_MS, is_whole
 
 _FARTHEST = 2**31 - 1
 
@@ -246,6 +246,6 @@ def _frame(spec: exp.Expr | None) -> tuple[int | None, int | None, bool]:
     unit = str(start.args["unit"].this).upper() if isinstance(start, exp.Interval) else ""
     if " TO " in unit:
         raise NotYet(what="a RANGE of several units of time", at=at(start), hint="Write it in one, INTERVAL '26' HOUR.")
-    if unit not in UNIT_MS or not isinstance(start, exp.Interval) or not str(start.this.this).isdigit():
+    if unit not in UNIT_MS or not isinstance(start, exp.Interval) or not is_whole(str(start.this.this)):
         raise InvalidStatement(what="RANGE takes an interval of time", at=at(start), hint="INTERVAL '1' HOUR PRECEDING")
     return None, int(str(start.this.this)) * UNIT_MS[unit], True

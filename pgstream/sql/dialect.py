@@ -33,7 +33,15 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import SQLGLOTC_INSTALLED
 
-from pgstream.errors import ConfigurationError, IntervalOutOfRange, InvalidStatement, NotYet, SyntaxFault, TooDeep
+from pgstream.errors import (
+    ConfigurationError,
+    IntervalOutOfRange,
+    InvalidStatement,
+    NotYet,
+    NumberTooLong,
+    SyntaxFault,
+    TooDeep,
+)
 from pgstream.sql import composed, properties, recognize
 from pgstream.sql.faults import fault
 from pgstream.sql.sniff import unclosed
@@ -75,6 +83,7 @@ WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 _ADVANCING = ("HOP", "CUMULATE")
 UNIT_MS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
            "WEEK": 604_800_000}  # fmt: skip
+MOST_DIGITS = 1000
 _LONGEST_MS = 2**62 // 1000  # in microseconds, and added to a time, it is a whole number of eight bytes
 _UNITS = (*UNIT_MS, "MONTH", "QUARTER", "YEAR")
 _SIGNED = (TokenType.DASH, TokenType.PLUS)
@@ -381,7 +390,7 @@ class DeltaStreamParser(Parser):
     def _duration(self) -> int:
         """``n unit`` or ``'n' unit`` in milliseconds."""
         number = self._curr
-        if number.token_type not in (TokenType.NUMBER, TokenType.STRING) or not number.text.isdigit():
+        if number.token_type not in (TokenType.NUMBER, TokenType.STRING) or not is_whole(number.text):
             self.raise_error("a number")
         if int(number.text) == 0:
             raise Stop(self._index, "Write a number above zero.")
@@ -788,7 +797,15 @@ def tokenize(text: str) -> list[Token]:
     at = unclosed(text)
     if at is not None:
         raise SyntaxFault(near=text[at : at + 40], at=at)
+    for token in found:
+        if token.token_type is TokenType.NUMBER and len(token.text) > MOST_DIGITS:
+            raise NumberTooLong(most=MOST_DIGITS, at=token.start)
     return found
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is the digits of a whole number that ``int`` reads; other scripts have digits that it does not."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
 def parse(found: Sequence[Token], text: str) -> exp.Expr:

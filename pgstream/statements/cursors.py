@@ -9,13 +9,14 @@ Must not know: the wire, how a SELECT runs. Start reading at ``DeclareCursor`` a
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream.catalog.records import Snapshot
-from pgstream.errors import ForwardOnly, NotSupported, PgStreamError, UndefinedCursor
+from pgstream.errors import ForwardOnly, InvalidOption, NotSupported, PgStreamError, UndefinedCursor
 from pgstream.names import quote_always, quote_anywhere
 from pgstream.sql.cursor import Cursor
 from pgstream.statements.base import Column, Context, Result, Session, Statement, TextRow
@@ -28,6 +29,7 @@ _HELD_TWIN = "SELECT WHERE false"
 _OWN = "a cursor is the session's own: what it reads was asked for when it was declared"
 FETCH_WAIT = "pgstream.fetch_wait"
 """A session variable, in milliseconds, kept by PostgreSQL like any other."""
+_MILLISECONDS = re.compile(r"[0-9]{1,9}")
 
 
 class OpenCursor:
@@ -260,7 +262,11 @@ class FetchCursor(Statement):
         if cursor is None or wait is None:
             await drop(ctx.session, self.name)
             raise UndefinedCursor(name=self.name)
-        return cursor, int(wait) if wait.isdigit() else 0
+        if wait and not _MILLISECONDS.fullmatch(wait):
+            raise InvalidOption(
+                what=f"{FETCH_WAIT} is not a number of milliseconds", hint=f"SET {FETCH_WAIT} = '500', for example."
+            )
+        return cursor, int(wait or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,13 @@ def test_a_short_fetch_only_if_asked_for(door):
         conn.execute("ROLLBACK")
 
 
+@pytest.mark.parametrize("wait", ["²", "9" * 400, "9" * 5000, "-1", "1s"])
+def test_a_wait_that_is_none(block, wait):
+    block.execute("SELECT set_config('pgstream.fetch_wait', %s, false)", (wait,))
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="fetch_wait is not a number of milliseconds"):
+        block.execute("FETCH 1 FROM c")
+
+
 def test_cancel(block):
     async def canceled() -> None:
         await asyncio.to_thread(within, 5, lambda: not quiet())

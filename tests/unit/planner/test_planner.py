@@ -334,6 +334,25 @@ def test_texts_that_a_function_makes_of_a_few_characters_are_bounded(call: str) 
     assert b"> 16777216, raise_error('54000 requested length too large')" in Plan(planned.root, ResultSink()).json()
 
 
+@pytest.mark.parametrize("number", ["²", "٣", "9" * 25, "9" * 400, "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT s FROM t LIMIT {}", "SELECT i + {} AS x FROM t", "SELECT arr[{}] AS x FROM t",
+     "SELECT s FROM t WHERE i IN ({})", "SELECT arr['{}'] AS x FROM t", "SELECT CAST(s AS VARCHAR({})) AS x FROM t",
+     "SELECT s, COUNT(*) AS n FROM TUMBLE(t, SIZE {} MINUTE) GROUP BY s, window_start, window_end",
+     "SELECT SUM(i) OVER (ORDER BY ts ROWS BETWEEN {} PRECEDING AND CURRENT ROW) AS x FROM t WITH ('timestamp' = 'ts')",
+     "SELECT SUM(i) OVER (ORDER BY ts RANGE BETWEEN INTERVAL '{}' MINUTE PRECEDING AND CURRENT ROW) AS x FROM t "
+     "WITH ('timestamp' = 'ts')",
+     "SELECT x FROM pageviews MATCH_RECOGNIZE (ORDER BY viewtime MEASURES A.pageid AS x PATTERN (A B) "
+     "WITHIN INTERVAL '{}' SECOND DEFINE A AS A.pageid = 'a') m"],
+)  # fmt: skip
+def test_numbers_of_any_length_and_script(text: str, number: str) -> None:
+    try:
+        assert _plan(text.format(number), "result")
+    except PgStreamError as e:
+        assert e.sqlstate != "XX000"
+
+
 @pytest.mark.parametrize("where", ["SELECT {} AS x FROM t", "SELECT s FROM t WHERE {} > 1"])
 @pytest.mark.parametrize("count", [200, 250, 400, 1500])
 def test_a_long_sum_is_planned_or_too_deep(where: str, count: int) -> None:
