@@ -21,6 +21,7 @@ from pgstream.errors import (
     InvalidStatement,
     NotReady,
     PgStreamError,
+    PlanChanged,
     TooMuchHeld,
     UndefinedPortal,
     UndefinedPrepared,
@@ -232,6 +233,10 @@ class Extended:
                 result = Result(result.tag)
             forms = results.formats(result.columns, portal.asked)
             portal.sending = results.Sending(result, forms, client.backend.codec)
+            if prepared.columns and result.copy is None and not _same(prepared.columns, result.columns):
+                prepared.columns = None
+                await portal.sending.close()
+                raise PlanChanged()
         elif portal.sending.ran:
             raise NotReady(what=f'portal "{message.portal}" cannot be run')
         try:
@@ -274,6 +279,11 @@ class Extended:
         portals = [p for p in self.portals.values() if p is not None]
         self.portals.clear()
         return portals
+
+
+def _same(described: Sequence[Column], found: Sequence[Column]) -> bool:
+    """Whether rows are what the client was told of."""
+    return [(c.name, c.type.oid) for c in described] == [(c.name, c.type.oid) for c in found]
 
 
 def _size(one: Prepared | Portal | None) -> int:

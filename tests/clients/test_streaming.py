@@ -90,6 +90,21 @@ def test_bound_values(db: psycopg.Connection, binary: bool, condition: str, valu
     assert db.cursor(binary=binary).execute(text, (1, value, 1)).fetchall() == [(4, 5)]
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_prepared_statement_of_a_stream_that_was_made_anew(server: Server, binary: bool) -> None:
+    ways = "WITH ('store' = streaming_k, 'topic' = 'clicks', 'value.format' = 'json', 'starting.position' = 'earliest')"
+    with server.connect() as db, server.connect() as other, db.cursor(binary=binary) as c:
+        other.execute(f"CREATE STREAM anew (n BIGINT) {ways}")
+        assert c.execute("SELECT * FROM anew LIMIT 1", prepare=True).fetchall() == [(0,)]
+        other.execute("DROP STREAM anew")
+        other.execute(f"CREATE STREAM anew (userid VARCHAR) {ways}")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="cached plan must not change result type"):
+            c.execute("SELECT * FROM anew LIMIT 1", prepare=True)
+        assert c.execute("SELECT * FROM anew LIMIT 1").fetchall() == [("u0",)]
+        other.execute("DROP STREAM anew")
+    _gone(server)
+
+
 async def test_asyncpg_cursor(server: Server) -> None:
     c = await asyncpg.connect(server.url)
     try:
