@@ -11,6 +11,7 @@ import binascii
 import datetime as dt
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -31,6 +32,7 @@ from pgstream.types import Type
 _BITS = {"TINYINT": 7, "SMALLINT": 15, "INTEGER": 31, "BIGINT": 63}
 _PROTOBUF = frozenset((*_BITS, "BOOLEAN", "FLOAT", "DOUBLE", "VARCHAR", "VARBINARY", "BYTES"))
 _SHOWN = 200  # characters of a value in an error
+_HALVES = re.compile("[\ud800-\udfff]")
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 Make = Callable[[Mapping[str, Any]], bytes | None]
 
@@ -93,7 +95,7 @@ class Written:
         match type_.name, v:
             case "ARRAY", list():
                 return [self._fit(e, type_.args[0], at, f"{path}[{i}]") for i, e in enumerate(v, 1)]
-            case "MAP", dict() if type_.args[0].name == "VARCHAR":
+            case "MAP", dict() if type_.args[0].name == "VARCHAR" and all(map(_is_text, v)):
                 return {k: self._fit(e, type_.args[1], at, f"{path}['{k}']") for k, e in v.items()}
             case "STRUCT", dict() if v.keys() <= {n for n, _ in type_.fields}:
                 return {n: self._fit(v.get(n), t, at, f"{path}->{n}") for n, t in type_.fields}
@@ -116,7 +118,7 @@ def _scalar(v: Any, type_: Type, iso: bool) -> Any:
             precision, scale = (*type_.params, 0)[:2] if type_.params else (10, 0)
             return v if fits(v, precision, scale) else None
         case "VARCHAR":
-            return v if isinstance(v, str) else None
+            return v if isinstance(v, str) and _is_text(v) else None
         case "VARBINARY" | "BYTES" if isinstance(v, str):
             return v if _is_base64(v) else None
         case "DATE" | "TIME" | "TIMESTAMP" | "TIMESTAMP_LTZ" if isinstance(v, str):
@@ -148,6 +150,11 @@ def _time(text: str, kind: str, iso: bool) -> str | None:
 def _short(text: str) -> str:
     """A time without zeros at the end of its fraction."""
     return text.rstrip("0") if "." in text else text
+
+
+def _is_text(text: str) -> bool:
+    """Half of a surrogate pair, which JSON can write, is no character."""
+    return text.isascii() or not _HALVES.search(text)
 
 
 def _is_base64(text: str) -> bool:
