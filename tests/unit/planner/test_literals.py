@@ -21,9 +21,9 @@ from tests.unit.planner.test_planner import _plan
 WORD = "plainword"
 ODD = [
     "' || reflect('java.lang.System', 'exit') || '", "'", "''", "\\", "\\'", "a\\' || (select 1) || \\'", "{0}",
-    "{1}{2}", "{*}{every}{any_null}{name}", "struct(`__partition`, `__offset`)", "`__partition`, `__offset`", 
-    "`__time`", "transform(array_sort(x), e -> e.v)", "`s`", "`", "--", "/*", "a\n\tb", "${env:PATH}", "\\u0027", "\\047",
-    "😀", "__window", "count(1)",
+    "{1}{2}", "{*}{every}{any_null}{name}", "struct(`__partition`, `__offset`)", "`__partition`, `__offset`",
+    "`__time`", "transform(array_sort(x), e -> e.v)", "`s`", "`", "--", "/*", "a\n\tb", "${env:PATH}", "\\u0027",
+    "\\047", "😀", "__window", "count(1)",
 ]  # fmt: skip
 QUOTED = "'{}'"
 OTHERS = ("s", "i", "d", "ts", "arr", "m", "DAY", "'1'")
