@@ -43,7 +43,7 @@ def key(role: str) -> tuple[str, str, str]:
 class Authority:
     """Roles and grants; ``change`` is the catalogue's transaction."""
 
-    def __init__(self, change: Callable[[], AbstractAsyncContextManager[Change]]) -> None:
+    def __init__(self, change: Callable[..., AbstractAsyncContextManager[Change]]) -> None:
         self._change = change
 
     async def create_role(
@@ -137,7 +137,7 @@ class Authority:
 
     async def give(self, kind: str, name: str, owner: str) -> None:
         """Make a role the owner of an object."""
-        async with self._change() as change:
+        async with self._change(*([FullName.read(name)] if kind == "relation" else ())) as change:
             row = await _owned(change.session, kind, name)
             row.owner = owner
             await change.session.flush()

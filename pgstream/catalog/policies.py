@@ -72,10 +72,10 @@ class Using:
 class Policies:
     """Changes them; ``change`` is the catalogue's transaction."""
 
-    change: Callable[[], AbstractAsyncContextManager[Change]]
+    change: Callable[..., AbstractAsyncContextManager[Change]]
 
     async def create(self, full: FullName, policy: PolicyRecord, at: int | None, using: Using) -> None:
-        async with self.change() as change:
+        async with self.change(full) as change:
             row = await relations.find(change.session, full)
             if await change.session.get(models.PolicyRow, (row.id, policy.name)) is not None:
                 raise DuplicateObject(kind="policy", name=policy.name, at=at)
@@ -84,7 +84,7 @@ class Policies:
 
     async def alter(self, full: FullName, name: str, policy: PolicyRecord, at: int | None, using: Using | None) -> None:
         """``policy`` may have another name."""
-        async with self.change() as change:
+        async with self.change(full) as change:
             row = await relations.find(change.session, full)
             await change.session.delete(await _find(change.session, row.id, name, at))
             await change.session.flush()
@@ -94,14 +94,14 @@ class Policies:
             await settle(change, row, policy.name, using)
 
     async def drop(self, full: FullName, name: str, at: int | None) -> None:
-        async with self.change() as change:
+        async with self.change(full) as change:
             row = await relations.find(change.session, full)
             await change.session.delete(await _find(change.session, row.id, name, at))
             await settle(change, row)
 
     async def switch(self, full: FullName, on: bool, at: int | None = None) -> None:
         """Ask the policies of a view, or none."""
-        async with self.change() as change:
+        async with self.change(full) as change:
             row = await relations.find(change.session, full)
             if on and (read := await view_logs.readers(await change.dropping(full.database), full)):
                 users = [("query", id) for id in read]

@@ -33,6 +33,7 @@ from pgstream.catalog import (
     comparing,
     databases,
     expiry,
+    locks,
     models,
     objects,
     postgres,
@@ -109,6 +110,7 @@ class Change:
     before: AsyncExitStack
     after: AsyncExitStack
     administrator: postgres.Administrator
+    hurries: bool = False
     made: dict[str, postgres.Connection] = field(default_factory=dict)
     gone: dict[str, postgres.Connection] = field(default_factory=dict)
 
@@ -127,6 +129,8 @@ class Change:
     ) -> postgres.Connection:
         if database not in there:
             conn = await stack.enter_async_context(self.administrator.connect(database))
+            if self.hurries:
+                await postgres.run(conn, f"SET lock_timeout = '{locks.IN_TURN_MS}ms'")
             await stack.enter_async_context(conn.transaction())
             there[database] = conn
         return there[database]
@@ -304,12 +308,16 @@ class Catalog:
             raise _translated(e) from None
 
     @asynccontextmanager
-    async def _change(self) -> AsyncIterator[Change]:
-        """One transaction, then its effect in the snapshot here, and a word to other servers.
+    async def _change(self, *over: FullName, hurries: bool | None = None) -> AsyncIterator[Change]:
+        """One transaction, then its effect in the snapshot here, and a word to other servers. ``over``: of the
+        relations that it makes, changes or drops; one without a name stands for a whole schema. ``hurries``: and waits
+        for no lock in its turn, which is so with these, unless it waits for a query's batch.
 
         Who is canceled when all is done, and PostgreSQL begins to commit, is so when everybody knows the change.
         """
         with traces.span("change the catalogue"):
+            for full in (f for f in over if f.database in self.snapshot.databases):
+                await locks.free(self._administrator, full.database, full.schema, full.name or None)
             async with self._changing:
                 end = AsyncExitStack()
                 try:
@@ -321,7 +329,9 @@ class Catalog:
                     await authors.sign(session)
                     end.push_async_exit(partial(self._tell, session))
                     before = await end.enter_async_context(AsyncExitStack())
-                    yield Change(session, before, after, self._administrator)
+                    yield Change(
+                        session, before, after, self._administrator, bool(over) if hurries is None else hurries
+                    )
                 except asyncio.CancelledError as e:
                     with contextlib.suppress(Exception):  # a connection that is cut may not roll back
                         await whole(end.__aexit__(type(e), e, e.__traceback__))
@@ -473,7 +483,8 @@ class Catalog:
         which it says what they were; relations of ours keep them in either case. ``hurry``: or none now, 55P03.
         """
         said: list[objects.Notice] = []
-        async with self._change() as change:
+        over = () if hurry else (FullName(database, name, "") for database, name in named)
+        async with self._change(*over) as change:
             for (database, name), at in named.items():
                 await databases.drop_schema(change.session, database, name, at)
                 await authority.forget(change.session, "schema", SchemaRecord(database, name, "").full_name)
@@ -486,12 +497,12 @@ class Catalog:
     # Relations
 
     async def create_relation(self, record: RelationRecord, at: int | None = None) -> RelationRecord:
-        async with self._change() as change:
+        async with self._change(record.full) as change:
             return await change.relation(record, at)
 
     async def create_relations(self, records: Sequence[tuple[RelationRecord, int | None]]) -> None:
         """All or none, each with its place in the statement."""
-        async with self._change() as change:
+        async with self._change(*(record.full for record, _ in records)) as change:
             for record, at in records:
                 await change.relation(record, at)
 
@@ -501,7 +512,7 @@ class Catalog:
             return await relations.recorded(session, [r.id for r in records])
 
     async def drop_relation(self, full: FullName, at: int | None = None) -> None:
-        async with self._change() as change:
+        async with self._change(full) as change:
             record = await relations.drop(change.session, full, at)
             await authority.forget(change.session, "relation", str(full))
             await objects.drop_relation(await change.dropping(full.database), record, at)
@@ -551,10 +562,11 @@ class Catalog:
         that it makes, whether the query writes them, and their places in the text. Errors: UndefinedRelation when a
         source is gone since, or another one by now; Superseded, NotSupported for a view that has changed since.
         """
-        async with self._change() as change:
+        made_by_it = application or ([(relation, True, at)] if relation is not None else [])
+        async with self._change(*(one.full for one, _, _ in made_by_it), hurries=False) as change:
             made = await queries.create(change.session, record)
             await self._log_views(change, made, reads)
-            for one, is_written, place in application or ([(relation, True, at)] if relation is not None else []):
+            for one, is_written, place in made_by_it:
                 await change.relation(queries.shaped(made, one) if is_written else one, place)
             await self._check_sources(change, sources)
             return made

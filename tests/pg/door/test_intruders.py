@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -352,6 +354,31 @@ def test_a_lock_does_not_stop_everybody(house, monkeypatch, kind):
         mallory.execute("ROLLBACK")
     for name in ("free", "taken"):
         house.run(house.catalog.drop_relation(relation(name, kind).full))
+
+
+@pytest.mark.parametrize("held", ["what is read", "a name"])
+def test_who_waits_for_a_lock_keeps_nobody_waiting(house, held):
+    """A change that a client's transaction is in the way of waits for it, and others are made meanwhile."""
+    for name in ("held", "beside"):
+        house.run(house.catalog.create_relation(relation(name, "materialized_view")))
+    with house.connect("mallory") as mallory:
+        mallory.execute("BEGIN")
+        if held == "a name":
+            mallory.execute("CREATE TABLE public.taken (i int)")
+            work = house.catalog.create_relation(relation("taken", "materialized_view"))
+        else:
+            mallory.execute("DO $$ BEGIN CREATE VIEW public.leech AS TABLE public.held; END $$")
+            work = house.catalog.drop_relation(relation("held", "materialized_view").full)
+        waiting = asyncio.run_coroutine_threadsafe(work, house.loop)
+        for _ in range(3):
+            house.run(house.catalog.describe_relation(relation("beside", "stream").full, "is free"))
+            time.sleep(0.3)
+        assert not waiting.done()
+        mallory.execute("ROLLBACK")
+        waiting.result(30)
+    for name in ("beside", "taken" if held == "a name" else "", "held" if held == "a name" else ""):
+        if name:
+            house.run(house.catalog.drop_relation(relation(name, "materialized_view").full))
 
 
 PLANTED = """
