@@ -41,7 +41,7 @@ class Ends:
             case Returned():
                 self.statements[message.id][0].returned(message)
             case More():
-                self.statements[int(message.query)][0].more(message.rows)
+                self.statements[int(message.query)][0].more(message.credit)
             case Stop():
                 self.statements[int(message.query)][1].cancel()
 

@@ -130,10 +130,10 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class More(msgspec.Struct, frozen=True, tag="more"):
-    """The client of an interactive query has taken ``rows`` more rows: back-pressure by credit."""
+    """The client of an interactive query has taken rows that cost as much: back-pressure by credit."""
 
     query: str
-    rows: int
+    credit: int
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -199,10 +199,13 @@ class Alive(msgspec.Struct, frozen=True, tag="alive"):
 
 
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
-    """Rows of an interactive query: values in PostgreSQL's text format."""
+    """Rows of an interactive query: values in PostgreSQL's text format. ``cost``: of the client's credit, one for each
+    row and for each 4 kB.
+    """
 
     query: str
     rows: list[list[str | None]]
+    cost: int = 1
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

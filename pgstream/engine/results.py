@@ -16,9 +16,12 @@ from pgstream.engine.channel import Ended, More, Request, Rows, Stop
 from pgstream.errors import EngineUnavailable, PgStreamError
 
 Row = list[str | None]
-# Rows under way to a client, and how many it takes before the worker is told.
+# The credit for what is under way to a client, and how much of it is taken before the worker is told. A row costs one,
+# a long one more (``channel.Rows``); what comes together costs no more than their difference.
 WINDOW = 2000
 STEP = 500
+COSTS_ONE = 4096
+"""Characters of a row for which it costs one more."""
 QUIET_S = 10.0
 """Without a row after which who waits is told what for."""
 
@@ -38,6 +41,7 @@ class ResultStream(AsyncIterator[Row]):
         self._send = send
         self._forget = forget
         self._rows: deque[Row] = deque()
+        self._chunks: deque[list[int]] = deque()  # how many of them came together, and what they cost
         self._news = asyncio.Event()
         self._state = "new"
         self._error: PgStreamError | None = None
@@ -85,10 +89,13 @@ class ResultStream(AsyncIterator[Row]):
         return self._take()
 
     def _take(self) -> Row:
-        self._taken += 1
-        if self._taken >= STEP and self._state == "open":
-            self._send(More(self.query, self._taken))
-            self._taken = 0
+        chunk = self._chunks[0]
+        chunk[0] -= 1
+        if not chunk[0]:
+            self._taken += self._chunks.popleft()[1]
+            if self._taken >= STEP and self._state == "open":
+                self._send(More(self.query, self._taken))
+                self._taken = 0
         return self._rows.popleft()
 
     async def aclose(self) -> None:
@@ -96,6 +103,7 @@ class ResultStream(AsyncIterator[Row]):
         if self._state == "open":
             self._send(Stop(self.query, forget=True))
         self._rows.clear()
+        self._chunks.clear()
         self._close()
 
     def _close(self) -> None:
@@ -113,7 +121,9 @@ class ResultStream(AsyncIterator[Row]):
 
     def arrived(self, event: Rows) -> None:
         self._stir()
-        self._rows.extend(event.rows)
+        if event.rows:
+            self._rows.extend(event.rows)
+            self._chunks.append([len(event.rows), event.cost])
         self._news.set()
 
     def ended(self, event: Ended) -> None:

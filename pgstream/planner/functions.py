@@ -83,7 +83,7 @@ _IS_JSON = (
     f"coalesce(case {{1}} when 'OBJECT' then {_KIND} = 'OBJEC' when 'ARRAY' then {_KIND} = 'ARRAY'"
     f" when 'SCALAR' then {_KIND} not in ('OBJEC', 'ARRAY') else {_KIND} is not null end, false)"
 )
-_LONGEST = 1 << 24  # characters that a function makes of a few: they have to find room where other queries run
+_LONGEST = 1 << 20  # characters that a function makes of a few: they have to find room where other queries run
 
 
 def _bounded(length: str, value: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pgstream import traces
 from pgstream.config import Config
+from pgstream.engine.results import COSTS_ONE
 from pgstream.errors import PgStreamError
 from pgstream.server.executor import Here
 from pgstream.server.language import Language
@@ -79,11 +80,14 @@ class Hosted:
     async def _stream(self, result: Result, rows: AsyncIterator[TextRow]) -> None:
         """Send rows while they are wanted: those that are there in one message."""
         batch: list[TextRow] = []
+        cost = 0
 
         def flush() -> None:
+            nonlocal cost
             if batch:
-                self._link.send(Rows(self._ask.id, batch.copy()))
+                self._link.send(Rows(self._ask.id, batch.copy(), cost))
                 batch.clear()
+                cost = 0
 
         loop = asyncio.get_running_loop()
         try:
@@ -91,11 +95,13 @@ class Hosted:
                 while self._wanted <= 0:
                     self._news.clear()
                     await self._news.wait()
-                batch.append(await anext(rows))
-                self._wanted -= 1
+                batch.append(row := await anext(rows))
+                costs = 1 + sum(len(value) for value in row if value is not None) // COSTS_ONE
+                cost += costs
+                self._wanted -= costs
                 if len(batch) == 1:
                     loop.call_soon(flush)
-                elif len(batch) >= BATCH:
+                elif cost >= BATCH:
                     flush()
                     await asyncio.sleep(0)  # rows that never wait would keep everything else waiting
         except StopAsyncIteration:
@@ -143,6 +149,6 @@ class Hosted:
         else:
             answer.set_result(message.value)
 
-    def more(self, rows: int) -> None:
-        self._wanted += rows
+    def more(self, credit: int) -> None:
+        self._wanted += credit
         self._news.set()

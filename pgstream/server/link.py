@@ -70,10 +70,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a streaming result."""
+    """Rows of a streaming result, and what they cost of the credit (``engine.results``)."""
 
     id: int
     rows: Sequence[TextRow]
+    cost: int
 
 
 @dataclass(frozen=True, slots=True)

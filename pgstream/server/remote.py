@@ -109,7 +109,7 @@ class Remote:
                 self._answered(message, asked)
             case Rows():
                 if asked.rows is not None:
-                    asked.rows.arrived(Arrived(str(message.id), [list(row) for row in message.rows]))
+                    asked.rows.arrived(Arrived(str(message.id), [list(row) for row in message.rows], message.cost))
             case Over():
                 self._over(message, asked)
             case Call():

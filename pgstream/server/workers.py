@@ -112,7 +112,7 @@ class _Process:
                     self._statements[message.id][0].returned(message)
             case More():
                 if int(message.query) in self._statements:
-                    self._statements[int(message.query)][0].more(message.rows)
+                    self._statements[int(message.query)][0].more(message.credit)
             case Stop():
                 if int(message.query) in self._statements:
                     self._statements[int(message.query)][1].cancel()

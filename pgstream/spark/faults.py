@@ -61,6 +61,9 @@ _FAILED = {
 _CONDITION = re.compile(r"\[(\w+)(\.\w+)?\]")
 # What planner/checked.py has an expression raise, and operators of the kernel: SQLSTATE, then the message.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5}|$)", re.S)
+_LONG_ROWS = (
+    "Select less, or read fewer records at a time, WITH ('source.max.records.per.trigger' = 1000) behind the relation."
+)
 _RAISED_HINTS = {
     "22P02": "TRY_CAST gives NULL instead. After a change of the data or the statement: RESTART QUERY.",
     "22012": "NULLIF(divisor, 0) gives NULL instead.",
@@ -143,6 +146,8 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
         return Fault("store", "58000", message, None, advice(message))
     if short == "NoPlaceException":
         return fault("user", NoRealTimePlace(why=message))
+    if short == "LongRows":
+        return Fault("data", "54000", message, None, _LONG_ROWS)
     if short == "Unwritable":
         return Fault("data", "22000", message, None, "CAST or COALESCE in the select make it fit.")
     if short == "SlowLookup":  # a store's may pass by itself, as when it is away

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
 import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ from pgstream.planner.plan import (
     readings,
     sources,
 )
+from pgstream.planner.steps import with_sources
 from pgstream.spark import checkpoints, faults
 from pgstream.spark.compile import Compiled, Compiler
 from pgstream.spark.jdbc import jdbc
@@ -61,8 +63,23 @@ _TWO_STORES = Fault(
 )  # fmt: skip
 
 
+_RECORDS_FOR_A_CLIENT = "50000"
+
+
 class _Whole(Exception):
     """The batch that has failed cannot end earlier."""
+
+
+def _for_a_client(plan: Plan) -> Plan:
+    """Of a SELECT, all rows of a batch are kept until its client takes them: it reads fewer records at a time."""
+    if not isinstance(plan.sink, ResultSink):
+        return plan
+
+    def fewer(s: Source | ViewSource) -> Source | ViewSource:
+        most = {"source.max.records.per.trigger": _RECORDS_FOR_A_CLIENT}
+        return msgspec.structs.replace(s, options=most | s.options) if isinstance(s, Source) else s
+
+    return msgspec.structs.replace(plan, root=with_sources(plan.root, fewer))
 
 
 class RunningQuery:
@@ -73,7 +90,7 @@ class RunningQuery:
 
     def __init__(self, spark: SparkSession, start: Start, interactive: str, trigger_ms: int) -> None:
         self.start = start
-        self.plan: Plan = load(start.plan)
+        self.plan: Plan = _for_a_client(load(start.plan))
         self.lock = threading.Lock()
         self.trigger_ms = trigger_ms
         self.temporary = start.checkpoint is None

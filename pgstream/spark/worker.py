@@ -147,7 +147,7 @@ class Worker:
             case Stop():
                 self.after(request.query, lambda: self.stop(request))
             case More():
-                self.after(request.query, lambda: self.kernel.more(request.query, request.rows))
+                self.after(request.query, lambda: self.kernel.more(request.query, request.credit))
 
     def after(self, query: str, job: Callable[[], None]) -> None:
         before = self.last.get(query)
@@ -295,7 +295,7 @@ class Worker:
                 query.alive = True
                 self.channel.send(Alive(event["query"], event["attempt"]))
             case "rows":
-                self.channel.send(Rows(event["query"], event["rows"]))
+                self.channel.send(Rows(event["query"], event["rows"], event["cost"]))
             case "progress":
                 log.debug("batch", query_id=event["query"], batch=event["batch"], **event["durations"])
                 told = events.progress(event, query.readings())

@@ -60,8 +60,8 @@ object Watch {
   def find(query: String): Option[Run] = Option(runs.get(query))
   def active: Seq[Run] = runs.values.asScala.toSeq
 
-  def rows(query: String, rows: Array[String]): Unit =
-    outbox.put(rows.mkString(s"""{"type":"rows","query":"$query","rows":[""", ",", "]}"))
+  def rows(query: String, rows: Array[String], cost: Int): Unit =
+    outbox.put(rows.mkString(s"""{"type":"rows","query":"$query","cost":$cost,"rows":[""", ",", "]}"))
 
   /** LIMIT is reached: end the stream from another thread, it cannot stop itself. */
   def finish(query: String): Unit =

@@ -213,3 +213,41 @@ def test_an_end_is_whole_where_its_run_has_told_a_batch(
     worker.until(lambda e: isinstance(e, ch.Alive) and e.query == query and e.attempt == 2)
     worker.send(ch.Stop(query))
     assert not worker.until(lambda e: isinstance(e, ch.Ended) and e.query == query and e.attempt == 2).whole
+
+
+def test_long_rows_wait_for_their_bytes(worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str) -> None:
+    """400 rows of 100 kB: a client's credit is not that of 400."""
+    kafka.produce(topic, records([{"id": i} for i in range(400)]))
+    rows = p.Project(source(topic, "id BIGINT"), [p.Expr("x", "repeat(cast(id % 10 as string), 100000)")])
+    query = worker.start(p.Plan(rows, p.ResultSink()), env)
+
+    def sent() -> list[ch.Rows]:
+        return [e for e in worker.events if isinstance(e, ch.Rows) and e.query == query]
+
+    worker.send(ch.More(query, 2000))
+    within(60, lambda: sum(e.cost for e in sent()) > 1500)
+    assert sum(len(e.rows) for e in sent()) * 100_000 < 10 << 20
+    worker.send(ch.More(query, 20_000))
+    within(60, lambda: sum(len(e.rows) for e in sent()) == 400)
+    assert {r[0] for e in sent() for r in e.rows} == {str(d) * 100_000 for d in range(10)}
+    assert all(e.cost <= 1500 for e in sent())
+    ended(worker, query)
+
+
+@pytest.mark.parametrize(("length", "count"), [(18 << 20, 1), (1 << 20, 400)])
+def test_rows_that_are_too_long(  # noqa: PLR0917
+    worker: WorkerProcess, env: Environment, kafka: Kafka, topic: str, length: int, count: int
+) -> None:
+    """A row, and a batch's rows together; the worker lives on."""
+    kafka.produce(topic, records([{"id": i} for i in range(count)]))
+    odd = f"cast(transform(sequence(1, {length // 36}), n -> uuid()) as string)"
+    plain = f"repeat('x', {length})"
+    rows = p.Project(source(topic, "id BIGINT"), [p.Expr("x", plain if count == 1 else odd)])
+    query = worker.start(p.Plan(rows, p.ResultSink()), env)
+    worker.send(ch.More(query, 2000))
+    fault = worker.wait(ch.Ended, query=query).fault
+    assert fault is not None
+    assert (fault.sqlstate, fault.message) == ("54000", "the rows of this query are too long")
+    again = worker.start(p.Plan(source(topic, "id BIGINT"), p.ResultSink(limit=1)), env)
+    worker.send(ch.More(again, 1))
+    assert worker.wait(ch.Ended, query=again).fault is None

@@ -66,7 +66,7 @@ def read() -> Request:
 
 def note(request: Request) -> None:
     fields = {"type": type(request).__name__}
-    told = ("query", "attempt", "rows", "databases", "forget", "beside", "limits", "ceiling_ms", "checkpoint")
+    told = ("query", "attempt", "credit", "databases", "forget", "beside", "limits", "ceiling_ms", "checkpoint")
     told += ("trace", "origin")
     fields |= {k: getattr(request, k) for k in told if hasattr(request, k)}
     if isinstance(request, Start):
@@ -116,7 +116,7 @@ def more(request: More) -> None:
     begun = STARTS[request.query]
     plan = load(begun.plan)
     alias = sources(plan.root)[0].alias
-    for _ in range(request.rows):
+    for _ in range(request.credit):
         n = SENT[request.query] = SENT.get(request.query, 0) + 1
         send(Rows(request.query, [[str(n), None]]))
         if alias == "dies" and n == 3:

@@ -13,7 +13,7 @@ import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -653,7 +653,7 @@ async def test_results_flow_within_credit(bench: Bench) -> None:
     taken = [await anext(rows) for _ in range(results.STEP)]
     assert taken[:2] == [["1", None], ["2", None]]
     await until(lambda: len(bench.heard("More")) == 2)
-    assert [m["rows"] for m in bench.heard("More")] == [results.WINDOW, results.STEP]
+    assert [m["credit"] for m in bench.heard("More")] == [results.WINDOW, results.STEP]
     await until(lambda: len(rows._rows) == results.WINDOW)
     await rows.aclose()
     await rows.aclose()
@@ -787,6 +787,28 @@ async def test_who_waits_long_for_the_first_row_is_told_once(monkeypatch: pytest
     slow.arrived(channel.Rows("slow", [["1"]]))
     assert [await reader for reader in readers] == [["1"], ["1"], None]
     assert told == ["slow"]
+
+
+async def test_credit_is_given_back_for_what_was_taken() -> None:
+    """By what rows cost, and so often that the worker may always send what costs the most."""
+    sent: list[channel.More] = []
+
+    async def begin(_: results.ResultStream) -> None: ...
+
+    rows = results.ResultStream("q", begin, lambda r: sent.append(cast(channel.More, r)), lambda _: None)
+    reading = asyncio.create_task(anext(rows))
+    await asyncio.sleep(0)
+    left = results.WINDOW
+    most = results.WINDOW - results.STEP
+    for count, cost in [(1, 1), (2, most), (500, 500), (1, most), (499, 499), (1, most)]:
+        assert left >= cost
+        left -= cost
+        rows.arrived(channel.Rows("q", [["x"]] * count, cost))
+        for n in range(count):
+            assert (await reading if count == 1 and cost == 1 else await anext(rows)) == ["x"], n
+        left += sum(m.credit for m in sent[1:])
+        del sent[1:]
+    assert sent == [channel.More("q", results.WINDOW)]
 
 
 async def test_stopping_ends_results(bench: Bench) -> None:

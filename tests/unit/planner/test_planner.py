@@ -331,7 +331,7 @@ def test_sets_are_counted_before_they_are_made(clause: str) -> None:
 def test_texts_that_a_function_makes_of_a_few_characters_are_bounded(call: str) -> None:
     """A record would end the JVM that all queries of a pool run in."""
     planned = _plan(f"SELECT {call} AS x FROM pageviews", "result")
-    assert b"> 16777216, raise_error('54000 requested length too large')" in Plan(planned.root, ResultSink()).json()
+    assert b"> 1048576, raise_error('54000 requested length too large')" in Plan(planned.root, ResultSink()).json()
 
 
 @pytest.mark.parametrize("number", ["²", "٣", "9" * 25, "9" * 400, "9" * 5000])
