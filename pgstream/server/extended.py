@@ -43,16 +43,20 @@ MOST = 5000
 LONG = 1 << 14
 ROOM = 64 << 20
 """Bytes that those longer than ``LONG`` may take together."""
+PARSED = 1 << 17
+"""Characters of the texts that are kept as they were parsed, which takes 600 times as much; others are parsed again
+when they are run."""
 
 
 @dataclass(slots=True)
 class Prepared:
-    """A statement of ours that was parsed. ``columns`` is known once described."""
+    """A statement of ours that was parsed. ``columns`` is known once described; ``parsed`` may have been let go."""
 
     text: str
-    statement: Statement
+    kind: type[Statement]
     oids: tuple[int, ...]
     columns: tuple[Column, ...] | None = None
+    parsed: Statement | None = None
 
 
 @dataclass(slots=True)
@@ -115,11 +119,11 @@ class Extended:
         portal = self.portals.get(name)
         if portal is None:
             return traces.NOTHING
-        return spans.statement(self._client, portal.prepared.text, type(portal.prepared.statement))
+        return spans.statement(self._client, portal.prepared.text, portal.prepared.kind)
 
     def _describe_span(self, prepared: Prepared) -> AbstractContextManager[object]:
         """Where the columns must be found out; those of most statements are known."""
-        kind = type(prepared.statement)
+        kind = prepared.kind
         if kind.describe is Statement.describe:
             return traces.NOTHING
         return spans.statement(self._client, prepared.text, kind, "DESCRIBE")
@@ -147,7 +151,7 @@ class Extended:
             rows = Result("SELECT {rows}", cursor.columns, cursor.take(0, None))
             forms = (1,) if cursor.binary else ()
             sending = results.Sending(rows, results.formats(cursor.columns, forms), self._client.backend.codec)
-            return Portal(Prepared("", Statement(), (), cursor.columns), (), forms, sending)
+            return Portal(Prepared("", Statement, (), cursor.columns), (), forms, sending)
         if portal is None:
             raise UndefinedPortal(name=name)
         return portal
@@ -179,8 +183,27 @@ class Extended:
         oids = tuple(oid or told.get(n, TEXT.oid) for n, oid in enumerate(given, 1))
         if message.name:
             await ask.claim(backend_, message.name)
-        self.prepared[message.name] = Prepared(text, statement, oids)
+        self.prepared[message.name] = prepared = Prepared(text, type(statement), oids)
+        self._keep_parsed(prepared, statement)
         self._client.write(backend.PARSE_COMPLETE)
+
+    def _statement(self, prepared: Prepared) -> Statement:
+        """As it was parsed, or is again."""
+        if prepared.parsed is not None:
+            return prepared.parsed
+        statement = self._client.runner.parse(prepared.text, prepared.kind)
+        self._keep_parsed(prepared, statement)
+        return statement
+
+    def _keep_parsed(self, prepared: Prepared, statement: Statement) -> None:
+        """The last ones, as far as there is room: what is parsed takes the memory of the process of all sessions."""
+        if len(prepared.text) > PARSED:
+            return
+        kept = [p for p in self.prepared.values() if p is not None and p.parsed is not None]
+        if sum(len(p.text) for p in kept) + len(prepared.text) > PARSED:
+            for one in kept:
+                one.parsed = None
+        prepared.parsed = statement
 
     async def _bind(self, message: frontend.Bind) -> None:
         self._client.runner.check()
@@ -201,10 +224,11 @@ class Extended:
         self._client.write(backend.BIND_COMPLETE)
 
     async def _columns(self, prepared: Prepared, parameters: Sequence[str | None]) -> tuple[Column, ...]:
-        if prepared.statement.as_postgres:
+        if prepared.kind.as_postgres:
             return ()
         if prepared.columns is None:
-            describing = self._client.runner.describe(prepared.text, prepared.statement, parameters, prepared.oids)
+            statement = self._statement(prepared)
+            describing = self._client.runner.describe(prepared.text, statement, parameters, prepared.oids)
             with self._describe_span(prepared):
                 prepared.columns = await self._client.runner.cancelable(describing)
         return prepared.columns
@@ -227,9 +251,10 @@ class Extended:
         spans.parsed(portal.prepared.text)
         if portal.sending is None:
             prepared = portal.prepared
-            client.runner.warn_transaction(prepared.text, prepared.statement)
-            result = await client.runner.execute(prepared.text, prepared.statement, portal.parameters, prepared.oids)
-            if prepared.statement.as_postgres:
+            statement = self._statement(prepared)
+            client.runner.warn_transaction(prepared.text, statement)
+            result = await client.runner.execute(prepared.text, statement, portal.parameters, prepared.oids)
+            if statement.as_postgres:
                 result = Result(result.tag)
             forms = results.formats(result.columns, portal.asked)
             portal.sending = results.Sending(result, forms, client.backend.codec)

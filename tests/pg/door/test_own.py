@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
+from pgstream.server import extended
 from tests.pg.door.raw import SYNC, Wire, bind, describe, execute, frame, parse, query, run
 
 FRONT = (
@@ -368,3 +369,21 @@ def test_what_a_message_lacks_is_an_error_of_its_own(door, odd):
         assert [kind for kind, _ in wire.until_ready()][-2:] == ["E", "Z"]
         wire.send(bind(name="one") + execute() + SYNC)
         assert [kind for kind, _ in wire.until_ready()] == ["2", "D", "D", "C", "Z"]
+
+
+def test_prepared_statements_are_parsed_again_where_there_are_many(door, monkeypatch):
+    """What is parsed takes much more room than its text: the last ones are kept, within a bound."""
+    monkeypatch.setattr(extended, "PARSED", 100)
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        names = [f"s{n}" for n in range(12)]
+        for name in names:
+            wire.send(parse("LIST DOORS" + " " * 20, name))
+        wire.send(parse("LIST DOORS" + " " * 200, "long") + SYNC)
+        wire.until_ready()
+        for name in [*names, "long", *names]:
+            wire.send(bind(name=name) + execute())
+        wire.send(SYNC)
+        assert "".join(kind for kind, _ in wire.until_ready()).count("C") == 25
+        (session,) = (s for s in door.listener.sessions if len(s.extended.prepared) > 12)
+        kept = [p for p in session.extended.prepared.values() if p is not None and p.parsed is not None]
+        assert 0 < sum(len(p.text) for p in kept) <= 100
