@@ -753,6 +753,15 @@ class TooManyStreams(
     """A user reads as many streaming results as the server allows one user."""
 
 
+class CrashedWorkers(
+    PgStreamError,
+    sqlstate="53200",
+    message="your streaming SELECTs made the pool's worker crash {times} times",
+    hint="Others run there, too: try again in {minutes} min, with a select that makes shorter values, or fewer.",
+):
+    """Right after a user's streaming SELECTs had begun, and those of no one else, their worker ran out of memory."""
+
+
 class NoRealTimePlace(
     PgStreamError,
     sqlstate="53400",

@@ -24,7 +24,7 @@ from pgstream import traces, types
 from pgstream.catalog.records import QueryRecord
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
-from pgstream.engine import faults, requests
+from pgstream.engine import faults, readers, requests
 from pgstream.engine.channel import (
     Alive,
     Analyze,
@@ -101,6 +101,7 @@ class ComputePool:
         self._wanted = asyncio.Event()  # a worker
         self._results: dict[str, ResultStream | Computation] = {}
         self._plans: dict[str, Plan] = {}  # of what is among the results and has begun
+        self._places: dict[str, Place] = {}  # of the same
         self._leaving: set[asyncio.Task[None]] = set()
         self._asked: dict[int, asyncio.Future[Analyzed | Compiled]] = {}
         self._ids = itertools.count(1)
@@ -368,7 +369,7 @@ class ComputePool:
             with traces.span("start query", {traces.QUERY_ID: query}):
                 await self._awake()
                 start, trace = await made(), traces.carried()
-                self._results[query], self._plans[query] = told, plan
+                self._results[query], self._plans[query], self._places[query] = told, plan, place
                 self._pool.send(msgspec.structs.replace(start, trace=trace, origin=trace))
 
         return begin
@@ -376,6 +377,7 @@ class ComputePool:
     def _forget(self, place: Place, query: str) -> None:
         self._results.pop(query, None)
         self._plans.pop(query, None)
+        self._places.pop(query, None)
         place.leave()
 
     # What the worker says
@@ -423,6 +425,8 @@ class ComputePool:
             task = asyncio.create_task(leave_own(self._catalog, query, plan))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
+        # Then no query is to blame that happens to be on trial, as all are after a crash.
+        crashed = crashed and not readers.crashed(self._places.values())
         self._disappoint(why)
         self._queries.died(why, crashed)
 

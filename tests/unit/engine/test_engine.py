@@ -20,13 +20,14 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pgstream import traces
-from pgstream.engine import channel, compute, leave, leftover, life, pool, results, suspects
+from pgstream.engine import channel, compute, leave, leftover, life, pool, readers, results, suspects
 from pgstream.engine.channel import Ended, Fault
 from pgstream.engine.computation import Computation
 from pgstream.engine.history import History
 from pgstream.engine.readers import Readers
 from pgstream.engine.requests import Limits
 from pgstream.errors import (
+    CrashedWorkers,
     DependentsExist,
     EngineUnavailable,
     NotReady,
@@ -698,6 +699,40 @@ async def test_a_user_reads_so_many_at_once(bench: Bench) -> None:
     for rows in (unread, second, third, fourth, other):
         await rows.aclose()
     assert not bench.engine._readers._reading
+
+
+async def test_whose_results_crash_the_worker_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no continuous query is blamed, of which all begin anew after each crash."""
+    id = bench.catalog.add()
+    await bench.engine.start()
+
+    async def first(user: str, alias: str) -> list[str | None]:
+        rows = bench.engine.open_result(result_plan(alias), "sysadmin", user=user)
+        try:
+            return await anext(rows)
+        finally:
+            await rows.aclose()
+
+    for _ in range(suspects.CRASHES):
+        with pytest.raises(EngineUnavailable):
+            await first("ann", "crashes")
+    with pytest.raises(CrashedWorkers, match="crash 3 times") as e:
+        await first("ann", "s")
+    assert (e.value.sqlstate, "10 min" in str(e.value.hint)) == ("53200", True)
+    assert await first("bob", "s") == ["1", None]
+    await bench.state(id, "running")
+    monkeypatch.setattr(readers, "WAITS_S", 0.0)
+    assert await first("ann", "s") == ["1", None]
+
+
+async def test_nobody_is_blamed_where_several_began(bench: Bench) -> None:
+    await bench.engine.start()
+    for _ in range(suspects.CRASHES + 1):
+        beside = bench.engine.open_result(result_plan(), "sysadmin", user="bob")
+        await anext(beside)
+        with pytest.raises(EngineUnavailable):
+            await anext(bench.engine.open_result(result_plan("crashes"), "sysadmin", user="ann"))
+        await beside.aclose()
 
 
 async def test_a_computation_lasts_as_long_as_its_context(bench: Bench) -> None:
