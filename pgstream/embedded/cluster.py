@@ -253,8 +253,10 @@ class Cluster:
             "log_checkpoints": "off",
             # A client who is gone in the middle of a long statement does not keep its connection to the end of that.
             "client_connection_check_interval": "10s",
-            # Statements may hold passwords, and the log is kept.
+            # Statements may hold passwords, and so may the word at which one that is mistyped fails. The log is kept; a
+            # client is told its own errors.
             "log_min_error_statement": "panic",
+            "log_min_messages": "log",
             **self.more,
         }
         argv: list[str | Path] = [self._bin / "postgres", "-D", self.folder]

@@ -93,8 +93,8 @@ async def ask(
         bound = [v if v is None else v.encode(backend.codec) for v in given]
         data = frontend.encode_run(text.encode(backend.codec), OWN, oids, bound)
         if flight.open or piped:
-            answer = _Answer(3, backend.codec)
-            flight.open += 6
+            answer = _Answer(4, backend.codec)
+            flight.open += 7
             data += frontend.FLUSH
         else:
             answer = _Answer(-1, backend.codec)
@@ -153,7 +153,7 @@ async def fail(backend: Backend, *, extended: bool) -> None:
         await query(backend, FAILING, lambda kind, message: None)
         return
     async with _alone(backend):
-        backend.flight.open += 6
+        backend.flight.open += 7
         data = frontend.encode_run(FAILING.encode(), OWN) + frontend.FLUSH
         await _exchange(backend, data, lambda kind, message: kind == ERROR)
 

@@ -17,12 +17,12 @@ from pgstream.catalog.privileges import OWNERSHIP, Grant
 from pgstream.errors import InsufficientPrivilege, InvalidGrant, NotSupported, PgStreamError, UndefinedColumn
 from pgstream.names import FullName, Name, QName
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access
+from pgstream.statements import access, owners
 from pgstream.statements.access import Need, Target
 from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.regions import LOCAL
-from pgstream.statements.roles import GRANT_ROW, known
+from pgstream.statements.roles import GRANT_ROW
 
 _RELATIONS = ("RELATION", "STREAM", "CHANGELOG", "TABLE", "MATERIALIZED VIEW", "VIEW", "INDEX")
 _OBJECTS = {
@@ -63,12 +63,12 @@ def name_of(c: Cursor, kind: str) -> QName | Name:
 
 
 def grantees(c: Cursor, word: str) -> tuple[Name, ...]:
-    """``TO [ROLE] name [, …]``"""
+    """``TO [ROLE] name [, …]``; CURRENT_ROLE is the session's."""
     c.expect(word)
     out = []
     while True:
         _ = c.accept("ROLE") or c.accept("GROUP")
-        out.append(c.name())
+        out.append(owners.read(c))
         if not c.accept(","):
             return tuple(out)
 
@@ -89,12 +89,15 @@ class GrantPrivileges(Statement):
 
     Give privileges on an object: USAGE and CREATE on databases and schemas, SELECT and INSERT on relations, USAGE on
     everything else, CREATE_… and MANAGE_… on the organization. SELECT (column, …) gives single columns of a
-    materialized view. It needs the object, MANAGE_GRANTS, or the privilege with grant option.
+    materialized view. It needs the object, MANAGE_GRANTS, or the privilege with grant option. CURRENT_ROLE is the
+    session's. In the extended protocol it answers with its command tag alone, as PostgreSQL's statement of this name
+    does.
     """
 
     words: ClassVar[tuple[str, ...]] = ("GRANT",)
     tag: ClassVar[str] = "GRANT"
     columns: ClassVar = GRANT_ROW
+    as_postgres: ClassVar = True
     to: ClassVar[str] = "TO"
 
     privileges: tuple[Privilege, ...]
@@ -140,7 +143,7 @@ class GrantPrivileges(Statement):
     async def grants(self, ctx: Context) -> tuple[Target, list[Grant]]:
         target = await access.find(ctx, self.object.kind, self.object.name, everything=True)
         assert target is not None  # needs() found it
-        roles = [known(ctx, r) for r in self.roles]
+        roles = [owners.named(ctx, r) for r in self.roles]
         columns = {c for p in self.wanted() for c in _columns(ctx, target, p)}
         if columns and self.object.kind != "relation":
             raise InvalidGrant(what="column privileges are only valid for relations", at=self.privileges[0].at)
@@ -151,17 +154,17 @@ class GrantPrivileges(Statement):
             for column in (_columns(ctx, target, p) or [""])
         ]
 
-    def answer(self, target: Target, what: str, done: str) -> Result:
+    def answer(self, ctx: Context, target: Target, what: str, done: str) -> Result:
         privileges = ", ".join(p.name.upper() for p in self.wanted())
         where = "organization" if target.kind == "organization" else f'{target.kind} "{target.name}"'
-        roles = ", ".join(f'"{r}"' for r in self.roles)
+        roles = ", ".join(f'"{owners.named(ctx, r)}"' for r in self.roles)
         summary = f"Privilege(s) {privileges} on {where} {done} {self.to.lower()} role(s) {roles}"
         return Result(self.tag, GRANT_ROW, [[f"privilege {what}", "ALTER", summary]])
 
     async def execute(self, ctx: Context) -> Result:
         target, grants = await self.grants(ctx)
         await ctx.catalog.authority.grant(grants)
-        return self.answer(target, "grant", "granted")
+        return self.answer(ctx, target, "grant", "granted")
 
 
 class RevokePrivileges(GrantPrivileges):
@@ -179,7 +182,7 @@ class RevokePrivileges(GrantPrivileges):
         target, grants = await self.grants(ctx)
         if not await ctx.catalog.authority.revoke(grants, option_only=self.grant_option):
             ctx.notice("no privileges could be revoked", severity="WARNING", code="01006")
-        return self.answer(target, "revoke", "revoked")
+        return self.answer(ctx, target, "revoke", "revoked")
 
 
 def _one_object(c: Cursor) -> Object:
@@ -261,7 +264,7 @@ class GrantOwnership(Statement):
     async def give(self, ctx: Context) -> Target:
         target = await access.find(ctx, self.object.kind, self.object.name)
         assert target is not None  # needs() found it
-        role = known(ctx, self.role)
+        role = owners.named(ctx, self.role)
         if role not in ctx.catalog.snapshot.access.held(ctx.session.role):
             raise InsufficientPrivilege(
                 kind="role", name=role, at=self.role.at,
@@ -272,7 +275,7 @@ class GrantOwnership(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         target = await self.give(ctx)
-        summary = f'Ownership of "{target.name}" granted to role "{self.role}"'
+        summary = f'Ownership of "{target.name}" granted to role "{owners.named(ctx, self.role)}"'
         return Result(self.tag, GRANT_ROW, [["ownership grant", "ALTER", summary]])
 
 
@@ -280,12 +283,14 @@ class GrantOwnership(Statement):
 class AlterOwner(GrantOwnership):
     """ALTER object_type object_name OWNER TO role_name;
 
-    GRANT OWNERSHIP in another form.
+    GRANT OWNERSHIP in another form. In the extended protocol it answers with its command tag alone, as PostgreSQL's
+    statement of this name does.
     """
 
     words: ClassVar[tuple[str, ...]] = ("ALTER",)
     tag: ClassVar[str] = "ALTER"
     columns: ClassVar[tuple[Column, ...]] = DDL_ROW
+    as_postgres: ClassVar = True
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -298,10 +303,11 @@ class AlterOwner(GrantOwnership):
 
     async def execute(self, ctx: Context) -> Result:
         target = await self.give(ctx)
-        summary = f'Ownership of "{target.name}" granted to role "{self.role}"'
+        summary = f'Ownership of "{target.name}" granted to role "{owners.named(ctx, self.role)}"'
         in_parts = target.kind in ("relation", "schema")
         path = FullName.parse(target.name) if in_parts else (target.name,)
-        return done(self.tag, ddl(target.kind, target.name, "ALTER", path, summary))
+        tag = f"{self.tag} {target.kind.upper()}"
+        return done(tag, ddl(target.kind, target.name, "ALTER", path, summary))
 
 
 REGION = "region"

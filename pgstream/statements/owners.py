@@ -26,6 +26,16 @@ def read(c: Cursor) -> Name:
     return Name(_USER, at) if c.accept("SESSION_USER") else c.name()
 
 
+def named(ctx: Context, given: Name) -> str:
+    """The role that something is granted to. Errors: UndefinedObject, NotSupported."""
+    if given.text == SESSION.text:
+        return ctx.session.role
+    if given.text == _USER:
+        hint = "Privileges and objects belong to roles: name one, or CURRENT_ROLE."
+        raise NotSupported(what="SESSION_USER, a user, in the place of a role", hint=hint, at=given.at)
+    return known(ctx, given)
+
+
 def owner(ctx: Context, given: Name | None) -> str:
     """The role that is meant; without one, the session's. Errors: UndefinedObject, InsufficientPrivilege,
     NotSupported.

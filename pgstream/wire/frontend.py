@@ -261,15 +261,15 @@ def encode_close(kind: bytes, name: bytes) -> bytes:
 
 
 def encode_run(text: bytes, name: bytes, oids: Sequence[int] = (), given: Sequence[bytes | None] = ()) -> bytes:
-    """Run a statement under a name of its own: six messages, six answers. ``given``: its parameters, as text.
+    """Run a statement under a name of its own: seven messages, seven answers. ``given``: its parameters, as text.
 
-    The name is freed before too: an error skips what would have freed it after.
+    The name is freed before too: an error skips what would have freed it after, and a client may have taken it.
     """
     values = b"".join(b"\xff\xff\xff\xff" if v is None else struct.pack(">I", len(v)) + v for v in given)
     bind = _message(b"B", name + b"\0" + name + b"\0\0\0" + struct.pack(">H", len(given)) + values + b"\0\0")
-    free = encode_close(b"S", name)
-    run = encode_parse(text, name, oids) + bind + _message(b"E", name + b"\0" + bytes(4)) + encode_close(b"P", name)
-    return free + run + free
+    free, free_rows = encode_close(b"S", name), encode_close(b"P", name)
+    run = encode_parse(text, name, oids) + bind + _message(b"E", name + b"\0" + bytes(4))
+    return free + free_rows + run + free_rows + free
 
 
 def encode_sasl_initial(mechanism: str, data: bytes) -> bytes:

@@ -233,3 +233,27 @@ def test_roles_are_listed(house: House, ask: Ask, readers: str) -> None:
     assert lines["useradmin"] == (True, "orgadmin") and lines["listed"] == (False, "useradmin")
     house.user("joy", readers)
     assert [r[0] for r in ask("LIST ROLES", user="joy")] == ["public", "readers"]
+
+
+def test_current_role_is_the_sessions(house: House, ask: Ask, readers: str) -> None:
+    ask("CREATE SCHEMA main.mine", role="sysadmin")
+    said = ask("GRANT USAGE ON SCHEMA main.mine TO CURRENT_ROLE, readers", role="sysadmin")
+    assert said[0][2].endswith('granted to role(s) "sysadmin", "readers"')
+    ask("REVOKE USAGE ON SCHEMA main.mine FROM CURRENT_USER", role="sysadmin")
+    ask("ALTER SCHEMA main.mine OWNER TO CURRENT_ROLE", role="sysadmin")
+    for text in ("GRANT USAGE ON SCHEMA main.mine TO SESSION_USER", "ALTER SCHEMA main.mine OWNER TO SESSION_USER"):
+        assert refused(ask, text, role="sysadmin").startswith("0A000 SESSION_USER, a user, in the place of a role")
+
+
+def test_drivers_get_the_tag_alone(house: House, ask: Ask, readers: str) -> None:
+    """JDBC's executeUpdate, for one, wants no rows of what PostgreSQL answers without."""
+    ask("CREATE SCHEMA main.tagged", role="sysadmin")
+    with house.connect("admin") as conn:
+        conn.execute("USE ROLE sysadmin")
+        for text, tag in (
+            ("GRANT USAGE ON SCHEMA main.tagged TO readers", "GRANT"),
+            ("REVOKE USAGE ON SCHEMA main.tagged FROM readers", "REVOKE"),
+            ("ALTER SCHEMA main.tagged OWNER TO sysadmin", "ALTER SCHEMA"),
+        ):
+            answer = conn.execute(text, prepare=True)
+            assert (answer.statusmessage, answer.description) == (tag, None)

@@ -313,6 +313,8 @@ def test_names_that_the_server_uses_in_a_session(house):
             if mallory.closed:
                 break
     with house.connect("mallory") as mallory:
+        mallory.execute("DECLARE pg_pgstream CURSOR WITH HOLD FOR SELECT 'mine'")
+        assert mallory.execute("LIST STORES").rowcount >= 0
         assert mallory.execute("LIST STORES").rowcount >= 0
 
 
