@@ -236,7 +236,7 @@ def test_roles_are_listed(house: House, ask: Ask, readers: str) -> None:
 
 
 def test_current_role_is_the_sessions(house: House, ask: Ask, readers: str) -> None:
-    ask("CREATE SCHEMA main.mine", role="sysadmin")
+    ask("CREATE SCHEMA mine IN DATABASE main", role="sysadmin")
     said = ask("GRANT USAGE ON SCHEMA main.mine TO CURRENT_ROLE, readers", role="sysadmin")
     assert said[0][2].endswith('granted to role(s) "sysadmin", "readers"')
     ask("REVOKE USAGE ON SCHEMA main.mine FROM CURRENT_USER", role="sysadmin")
@@ -247,7 +247,7 @@ def test_current_role_is_the_sessions(house: House, ask: Ask, readers: str) -> N
 
 def test_drivers_get_the_tag_alone(house: House, ask: Ask, readers: str) -> None:
     """JDBC's executeUpdate, for one, wants no rows of what PostgreSQL answers without."""
-    ask("CREATE SCHEMA main.tagged", role="sysadmin")
+    ask("CREATE SCHEMA tagged IN DATABASE main", role="sysadmin")
     with house.connect("admin") as conn:
         conn.execute("USE ROLE sysadmin")
         for text, tag in (
