@@ -67,7 +67,7 @@ def json_row(value: str) -> bytes:
 
 
 IN_FORCE = json_row('["x", "_alice", "x"]')
-QUESTION = "CPBECC"
+QUESTION = "CCPBECC"
 """The messages of one thing asked, without their end."""
 
 
