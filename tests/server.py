@@ -108,6 +108,8 @@ class Server:
 
 
 Side = str | bytes | None
+ON_A_CLUSTER = "://" in os.environ.get("PGSTREAM_SPARK_MASTER", "")
+in_one_process = pytest.mark.skipif(ON_A_CLUSTER, reason="a pool on a cluster refuses it: docs/howto/cluster.md")
 
 
 class Kafka:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.server import Kafka, Server, within
+from tests.server import Kafka, Server, in_one_process, within
 from tests.stream.test_kill import killed
 from tests.stream.test_life import begin, produce
 from tests.stream.test_outage import facts, run
@@ -62,6 +62,7 @@ def over(db: psycopg.Connection[Any], query: str) -> None:
         db.execute(f"TERMINATE QUERY {query}".encode())
 
 
+@in_one_process
 @pytest.mark.stream
 def test_rows_flow_and_a_death_loses_none(server: Server, db: psycopg.Connection[Any], kafka: Kafka) -> None:
     kafka.topic("live")
@@ -108,6 +109,7 @@ def test_rows_flow_and_a_death_loses_none(server: Server, db: psycopg.Connection
         over(db, query)
 
 
+@in_one_process
 @pytest.mark.stream
 def test_bad_records_and_places(db: psycopg.Connection[Any], kafka: Kafka) -> None:
     """A bad record ends a query behind what came before it, or is left out; too many partitions are refused."""
@@ -139,6 +141,7 @@ def test_bad_records_and_places(db: psycopg.Connection[Any], kafka: Kafka) -> No
     assert "live_no" not in str(db.execute("LIST STREAMS").fetchall())
 
 
+@in_one_process
 @pytest.mark.stream
 def test_bad_records_are_logged_once(server: Server, db: psycopg.Connection[Any], kafka: Kafka) -> None:
     """The batch in which one came is under way when its worker dies, and comes again."""
