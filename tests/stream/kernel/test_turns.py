@@ -16,8 +16,8 @@ POOLS = [f"turns {name}" for name in "abcdefgh"]
 @pytest.mark.stream
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_none_waits_for_ever(spark: SparkSession) -> None:
-    """Eight, each with a job of one task of 50 ms after another, on two places."""
-    job = spark.range(0, 1, 1, 1).selectExpr("java_method('java.lang.Thread', 'sleep', 50L)")
+    """Eight, each with a job of one task of some 50 ms after another, on two places."""
+    job = spark.range(0, 1, 1, 1).selectExpr("aggregate(sequence(id, 300000), 0L, (a, x) -> a + x)")
     done: Counter[str] = Counter()
     over = threading.Event()
 
