@@ -90,7 +90,7 @@ def test_a_record_that_is_too_large_ends_the_query(db: psycopg.Connection[Any], 
         1,
         """
         CREATE STREAM kin_large_out WITH ('store' = kin_large) AS
-          SELECT id, repeat(k, 600000) AS k FROM kin_large_in""",
+          SELECT id, repeat(k, 400000) || repeat(k, 200000) AS k FROM kin_large_in""",
     )
     put(aws, "kin_large", range(1))
     within(60, lambda: "for stream kin_large_out has 1200" in str(dict(
