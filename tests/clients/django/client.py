@@ -99,7 +99,7 @@ def transactions() -> None:
 def introspection(*tables: str) -> None:
     with connection.cursor() as cursor:
         seen = connection.introspection
-        for table in seen.get_table_list(cursor):
+        for table in sorted(seen.get_table_list(cursor), key=lambda t: t.name):  # in the order of PostgreSQL's pages
             if table.name in tables:
                 say("table", table.name, table.type, table.comment)
         for table in tables:
