@@ -187,7 +187,7 @@ func pgxEvents(c *pgx.Conn) {
 
 func waitUntilAsleep(c *pgx.Conn) {
 	for asleep := false; !asleep; {
-		must(c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active')").Scan(&asleep))
+		must(c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND wait_event = 'PgSleep')").Scan(&asleep))
 	}
 }
 

@@ -163,7 +163,7 @@ public class Client {
         say("parameters", c.unwrap(PGConnection.class).getParameterStatus("application_name"), c.getClientInfo("ApplicationName"), c.isValid(5));
         Thread stop = new Thread(() -> {
             try (Connection other = connect("")) {
-                while (query(other, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'").isEmpty());
+                while (query(other, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND wait_event = 'PgSleep'").isEmpty());
                 s.cancel();
             } catch (SQLException e) { throw new RuntimeException(e); }
         });

@@ -89,7 +89,7 @@ async function events(c, other) {
 }
 
 async function running(other, application) {
-  const text = "SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+  const text = "SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND query LIKE 'SELECT pg_sleep%' AND wait_event = 'PgSleep'"
   while ((await other.query(text, [application])).rowCount === 0);
 }
 

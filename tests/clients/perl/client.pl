@@ -81,7 +81,7 @@ say_ notification => $heard->[0], $heard->[2];
 }
 
 $db->do('SELECT pg_sleep(60)', { pg_async => PG_ASYNC });
-my $asleep = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'";
+my $asleep = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND wait_event = 'PgSleep'";
 1 until ($other->selectrow_array($asleep))[0];
 say_ cancelled => $db->pg_cancel ? $db->state : 'not';
 say_ 'after it' => $db->selectrow_array('SELECT 1');

@@ -132,7 +132,7 @@ def cancel(c: Connection) -> None:
         other = psycopg2.connect("")
         other.autocommit = True
         cursor = other.cursor()
-        asleep = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+        asleep = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND wait_event = 'PgSleep'"
         cursor.execute(asleep)
         while cursor.fetchone() == (0,):
             cursor.execute(asleep)

@@ -142,7 +142,7 @@ public class Client {
         io.r2dbc.postgresql.api.Notification n = Mono.fromFuture(waiting).block(LONG);
         say("notification", n.getName(), n.getParameter());
         var running = Mono.fromSupplier(() -> failing(() -> query(c, "SELECT pg_sleep($1::int)", 60))).subscribeOn(reactor.core.scheduler.Schedulers.boundedElastic()).toFuture();
-        while (query(other, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'").isEmpty());
+        while (query(other, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND wait_event = 'PgSleep'").isEmpty());
         c.cancelRequest().block(LONG);
         say("cancelled", Mono.fromFuture(running).block(LONG));
         c.setStatementTimeout(Duration.ofMillis(50)).block(LONG);
