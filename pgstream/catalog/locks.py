@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 
 import psycopg
+import structlog
 from psycopg import errors as pg
 
 from pgstream.catalog import postgres
@@ -18,6 +19,7 @@ from pgstream.names import quote_always as q
 
 IN_TURN_MS = 1000
 """How long a change waits, in its turn, for what was free right before."""
+log = structlog.get_logger(__name__)
 _ATTEMPT_MS, _PAUSE_S = 250, 0.25  # who reads a table waits behind an attempt
 _TABLES = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -37,20 +39,19 @@ async def free(administrator: Administrator, database: str, schema: str, name: s
             return
         if not tables:
             statement = f"CREATE TABLE {q(schema)}.{q(name or '')} ()"
-        while not await _is_free(conn, statement, deadline):
-            pass
+        while (held := await _held(conn, statement)) is not None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise relayed(held) from None
+            await asyncio.sleep(_PAUSE_S)
 
 
-async def _is_free(conn: Connection, statement: str, deadline: float) -> bool:
-    """Whether nobody is in the way of a statement, of which nothing stays. No: there has been a pause since."""
+async def _held(conn: Connection, statement: str) -> pg.LockNotAvailable | None:
+    """Whether somebody is in the way of a statement, of which nothing stays."""
     try:
         async with conn.transaction(force_rollback=True):
             await run(conn, f"SET LOCAL lock_timeout = '{_ATTEMPT_MS}ms'", statement)
     except pg.LockNotAvailable as e:
-        if asyncio.get_running_loop().time() > deadline:
-            raise relayed(e) from None
-        await asyncio.sleep(_PAUSE_S)
-        return False
-    except psycopg.Error:
-        pass  # there is a view of that name, for one, or the table is gone meanwhile: the change says so
-    return True
+        return e
+    except psycopg.Error as e:  # there is a view of that name, for one, or the table is gone: the change says so
+        log.debug("not looked at before a change", statement=statement, error=str(e))
+    return None

@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 
 import psycopg
@@ -20,6 +19,7 @@ from pgstream.wire import frontend
 from tests.pg.door import whole
 from tests.pg.door.raw import SYNC, Wire, bind, frame, parse, query
 from tests.pg.door.whole import HIDDEN, SECRET, Whole, relation
+from tests.server import within
 
 
 @pytest.fixture(scope="module")
@@ -372,9 +372,10 @@ def test_who_waits_for_a_lock_keeps_nobody_waiting(house, held):
             mallory.execute("DO $$ BEGIN CREATE VIEW public.leech AS TABLE public.held; END $$")
             work = house.catalog.drop_relation(relation("held", "materialized_view").full)
         waiting = asyncio.run_coroutine_threadsafe(work, house.loop)
-        for _ in range(3):
-            house.run(house.catalog.describe_relation(relation("beside", "stream").full, "is free"))
-            time.sleep(0.3)
+        with house.superuser() as db:
+            for n in range(3):
+                within(10, lambda: db.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone(), 0.02)
+                house.run(house.catalog.describe_relation(relation("beside", "stream").full, f"is free {n}"))
         assert not waiting.done()
         mallory.execute("ROLLBACK")
         waiting.result(30)
