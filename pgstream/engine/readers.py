@@ -48,14 +48,15 @@ class Readers:
 
 
 def crashed(places: Iterable[Place]) -> bool:
-    """A worker ended by itself, and these were read from it; whether it may have been for one of them. One crashes it
-    soon after its begin. Where several users began, nobody is to blame.
+    """A worker ended by itself, and these were read from it; whether one of them is to blame. One crashes it soon after
+    its begin. Where several users began, none of them is.
     """
     young = {p.user: p for p in places if p.is_young}
-    if len(young) == 1:
-        for place in young.values():
-            place.blame()
-    return bool(young)
+    if len(young) != 1:
+        return False
+    [place] = young.values()
+    place.blame()
+    return True
 
 
 class Place:
