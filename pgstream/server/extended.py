@@ -80,6 +80,8 @@ class Extended:
         self._client = client
         self.prepared: dict[str, Prepared | None] = {}
         self.portals: dict[str, Portal | None] = {}
+        self._parsed: list[Prepared] = []  # also such as only a portal has
+        self._parsed_size = 0
         self.goes_on = False  # what is executed has no Sync behind it: what follows is of the same transaction
 
     def is_ours(self, message: frontend.Message) -> bool:
@@ -197,13 +199,17 @@ class Extended:
 
     def _keep_parsed(self, prepared: Prepared, statement: Statement) -> None:
         """The last ones, as far as there is room: what is parsed takes the memory of the process of all sessions."""
-        if len(prepared.text) > PARSED:
+        size = len(prepared.text) + 1
+        if size > PARSED:
             return
-        kept = [p for p in self.prepared.values() if p is not None and p.parsed is not None]
-        if sum(len(p.text) for p in kept) + len(prepared.text) > PARSED:
-            for one in kept:
+        if self._parsed_size + size > PARSED:
+            for one in self._parsed:
                 one.parsed = None
+            self._parsed.clear()
+            self._parsed_size = 0
         prepared.parsed = statement
+        self._parsed.append(prepared)
+        self._parsed_size += size
 
     async def _bind(self, message: frontend.Bind) -> None:
         self._client.runner.check()
@@ -217,7 +223,8 @@ class Extended:
             )
         await self.close_portal(message.portal)
         if message.portal:
-            self._check_room(self.portals, sum(len(v) for v in message.values if v is not None))
+            given = sum(len(v) for v in message.values if v is not None)
+            self._check_room(self.portals, given + len(prepared.text))
         self._client.alert = True
         parameters = _decode_values(message, prepared.oids, self._client.backend)
         self.portals[message.portal] = Portal(prepared, parameters, message.result_formats)
@@ -316,7 +323,8 @@ def _size(one: Prepared | Portal | None) -> int:
     if isinstance(one, Prepared):
         held = len(one.text)
     else:
-        held = sum(len(v) for v in one.parameters if v is not None) if one is not None else 0
+        values = (v for v in one.parameters if v is not None) if one is not None else ()
+        held = sum(map(len, values)) + (len(one.prepared.text) if one is not None else 0)
     return held if held > LONG else 0
 
 

@@ -387,3 +387,22 @@ def test_prepared_statements_are_parsed_again_where_there_are_many(door, monkeyp
         (session,) = (s for s in door.listener.sessions if len(s.extended.prepared) > 12)
         kept = [p for p in session.extended.prepared.values() if p is not None and p.parsed is not None]
         assert 0 < sum(len(p.text) for p in kept) <= 100
+
+
+def test_a_portal_keeps_no_more_parsed_than_a_statement(door, monkeypatch):
+    """The statement without a name is another one after each Parse; a portal keeps what it was bound to."""
+    monkeypatch.setattr(extended, "PARSED", 100)
+    with Wire(door.port, door.USER, door.PASSWORD) as wire:
+        wire.send(query("BEGIN"))
+        wire.until_ready()
+        for n in range(12):
+            wire.send(parse("LIST DOORS" + " " * 20) + bind(portal=f"p{n}"))
+        wire.send(SYNC)
+        wire.until_ready()
+        (session,) = (s for s in door.listener.sessions if len(s.extended.portals) >= 12)
+        bound = {id(p.prepared): p.prepared for p in session.extended.portals.values() if p is not None}
+        assert 0 < sum(len(p.text) for p in bound.values() if p.parsed is not None) <= 100
+        for n in range(12):
+            wire.send(execute(f"p{n}"))
+        wire.send(SYNC)
+        assert "".join(kind for kind, _ in wire.until_ready()).count("C") == 12
