@@ -59,7 +59,7 @@ TIMESTAMP_FORMAT = Option(
 MAX_RECORDS = Option(
     "source.max.records.per.trigger",
     Kind.INTEGER,
-    "Records that a batch takes at most, over all partitions; 500000 when absent.",
+    "Records that a batch takes at most, over all partitions; 500000 when absent, in a SELECT to a client 50000.",
     minimum=1,
     example="10000",
 )
