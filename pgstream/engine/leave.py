@@ -25,6 +25,7 @@ from pgstream.planner.plan import Plan, RecordSink, load, outputs, sources
 from pgstream.stores.spec import Admin, Leaving, Marking
 
 log = structlog.get_logger(__name__)
+_PATIENCE_S = 60
 INTENT = "intent"
 """The file in a source's folder of the checkpoint: a JSON object with ``store``, the store's name."""
 
@@ -75,7 +76,8 @@ async def _ask(catalog: Catalog, store: str, what: object, take: Callable[[Admin
     try:
         admin = stores.open_admin(stores.find(record.type), store, await catalog.store_options(store))
         try:
-            await take(admin)
+            async with asyncio.timeout(_PATIENCE_S):  # each answer is in time, but there may be any number of them
+                await take(admin)
         finally:
             await admin.close()
     except Exception as e:

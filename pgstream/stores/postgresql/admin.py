@@ -17,15 +17,26 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from pgstream.errors import DuplicateObject, InvalidOption, InvalidText, NotSupported, UndefinedEntity
+from pgstream.errors import (
+    DuplicateObject,
+    InvalidOption,
+    InvalidText,
+    NotSupported,
+    StoreUnreachable,
+    UndefinedEntity,
+)
+from pgstream.stores.postgresql import bounded, reasons
 from pgstream.stores.postgresql import columns as cols
-from pgstream.stores.postgresql import reasons
+from pgstream.stores.postgresql.bounded import Bounded, TooMuch
 from pgstream.stores.postgresql.client import files, libpq
 from pgstream.stores.postgresql.values import own_prefix, several, split
 from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
 
 PATIENCE_MS = 8000
-_PAGE = 500
+MOST_VALUES = 500_000
+"""In the rows of one answer."""
+_PAGE, _FIRST_PAGE, _PAGE_BYTES = 500, 20, 8 << 20
+"""Rows that PRINT fetches at once, and the bytes that those may have by the longest before them."""
 
 _SCHEMAS = r"""SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'
     AND has_schema_privilege(oid, 'usage') ORDER BY 1"""
@@ -52,6 +63,7 @@ _UNIQUE = """SELECT array_agg(a.attname::text ORDER BY k.n)
     GROUP BY i.indexrelid ORDER BY i.indexrelid"""
 _OWN_SLOTS = """
 SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, %s) AND database = current_database()"""
+_OWN_PUBLICATIONS = "SELECT pubname FROM pg_publication WHERE starts_with(pubname, %s)"
 _DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 _SLOTS = """SELECT slot_name, active, wal_status, pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery()
       THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn)::bigint
@@ -59,8 +71,6 @@ _SLOTS = """SELECT slot_name, active, wal_status, pg_wal_lsn_diff(CASE WHEN pg_i
 _NULL_IN_KEYS = 150000
 """The server that has UNIQUE NULLS NOT DISTINCT. Tables of older ones get a primary key, where a NULL is an error."""
 _IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
-
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
 class PostgresAdmin:
@@ -70,7 +80,7 @@ class PostgresAdmin:
         self.name = name
         self._options = options
         self._database = libpq(options)["dbname"]
-        self._connection: Connection | None = None
+        self._connection: Bounded | None = None
 
     async def check(self) -> None:
         async with self._open("") as c:
@@ -172,11 +182,14 @@ class PostgresAdmin:
         text = sql.SQL("SELECT {}, row_to_json(t.*)::text, t.ctid::text FROM {} t").format(
             keyed, sql.Identifier(*split(entity, self._database))
         )
-        async with self._open(entity, patience=False) as c, c.cursor("rows") as cursor:
+        page, longest = _FIRST_PAGE, 1
+        async with self._open(entity, whole=False) as c, c.cursor("rows") as cursor:
             await cursor.execute(text)
-            while found := await cursor.fetchmany(_PAGE):
+            while found := await cursor.fetchmany(page):
                 for k, value, place in found:
+                    longest = max(longest, len(value))
                     yield Record(k.encode() if k is not None else None, value.encode(), None, place)
+                page = max(1, min(_PAGE, _PAGE_BYTES // longest))
 
     async def insert(self, entity: str, records: Sequence[NewRecord]) -> None:
         for record in records:
@@ -217,17 +230,19 @@ class PostgresAdmin:
 
     async def forget_own(self, query: str, entity: str) -> None:
         """Drop the slots and publications that have the query's name."""
+        own = own_prefix(query)
         async with self._open(entity) as c:
-            own = own_prefix(query)
-            for (name,) in await self._rows(c, _OWN_SLOTS, own):
+            slots = await self._rows(c, _OWN_SLOTS, own)
+            publications = await self._rows(c, _OWN_PUBLICATIONS, own)
+        for (name,) in slots:
+            async with self._open(entity) as c:
                 await self._inactive(c, name)
                 await c.execute(_DROP_SLOT.encode(), [name])
-            for (name,) in await self._rows(
-                c, "SELECT pubname FROM pg_publication WHERE starts_with(pubname, %s)", own
-            ):
+        for (name,) in publications:
+            async with self._open(entity) as c:
                 await c.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
 
-    async def _inactive(self, c: Connection, slot: str) -> None:
+    async def _inactive(self, c: Bounded, slot: str) -> None:
         """Wait a while: its reader has died a moment ago, and the server may not have seen it yet."""
         for _ in range(50):
             if not await self._rows(c, "SELECT FROM pg_replication_slots WHERE slot_name = %s AND active", slot):
@@ -239,38 +254,45 @@ class PostgresAdmin:
         if connection is not None:
             await connection.close()
 
-    async def _table(self, c: Connection, entity: str) -> tuple[Any, ...]:
+    async def _table(self, c: Bounded, entity: str) -> tuple[Any, ...]:
         found = await self._rows(c, _TABLE, *split(entity, self._database))
         if not found:
             raise UndefinedEntity(name=entity, store=self.name)
         return found[0]
 
-    async def _rows(self, c: Connection, text: str, *given: Any) -> list[tuple[Any, ...]]:
-        return await (await c.execute(text.encode(), given or None)).fetchall()
+    async def _rows(self, c: Bounded, text: str, *given: Any) -> list[tuple[Any, ...]]:
+        cursor = await c.execute(text.encode(), given or None)
+        if cursor.rowcount * len(cursor.description or ()) > MOST_VALUES:
+            raise TooMuch(f"its server answers with more than {MOST_VALUES} values")
+        return await cursor.fetchall()
 
     def _quoted(self, entity: str) -> str:
         return ".".join(map(cols.quote_pg, split(entity, self._database)))
 
     @asynccontextmanager
-    async def _open(self, entity: str, patience: bool = True, triggers: bool = False) -> AsyncIterator[Connection]:
-        """The connection, in a transaction whose statements answer in time; errors are ours. What others in that
-        database have made is not called in the place of PostgreSQL's own; ``triggers`` of a table find theirs.
+    async def _open(self, entity: str, whole: bool = True, triggers: bool = False) -> AsyncIterator[Bounded]:
+        """The connection, in a transaction whose statements answer in time, and so do all of them where it is known how
+        many they are (``whole``); errors are ours. What others in that database have made is not called in the place
+        of PostgreSQL's own; ``triggers`` of a table find theirs.
         """
         try:
-            if self._connection is None:
-                self._connection = await self._connect()
-            async with self._connection.transaction():
-                limit = f"SET LOCAL statement_timeout = {PATIENCE_MS}" if patience else ""
-                names = "" if triggers else "SET LOCAL search_path = pg_catalog;"
-                await self._connection.execute(f"{names}{limit}".encode())
-                yield self._connection
+            async with asyncio.timeout(bounded.WHOLE_S if whole else None):
+                if self._connection is None or self._connection.closed:
+                    self._connection = await self._connect()
+                async with self._connection.transaction():
+                    names = "" if triggers else "SET LOCAL search_path = pg_catalog;"
+                    await self._connection.execute(f"{names}SET LOCAL statement_timeout = {PATIENCE_MS}".encode())
+                    yield self._connection
+        except TimeoutError:
+            raise StoreUnreachable(name=self.name, why=bounded.LATE) from None
         except psycopg.Error as e:
             raise reasons.translate(e, self.name, entity) from None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> Bounded:
+        settings = libpq(self._options)
         with files(self._options) as tls:
-            settings = make_conninfo(**(libpq(self._options) | tls))
-            return await psycopg.AsyncConnection.connect(settings, autocommit=True)
+            place = f"{settings['host']}:{settings['port']}"
+            return await Bounded.log_in(make_conninfo(**(settings | tls)), place)
 
 
 def _slot(row: tuple[Any, ...]) -> str:

@@ -22,6 +22,8 @@ from pgstream.errors import (
 )
 
 _COLUMN = re.compile(r'column (?:\w+\.)?"?(?P<name>.+?)"? does not exist')
+_LONGEST = 1500
+"""Characters of what a store says."""
 _CERTIFICATE = "Check 'tls.client.cert_file', 'tls.client.key_file', and the server's pg_hba.conf."
 _AUTHORITY = (
     "'tls.ca_cert_file' gives the certificate authorities to trust, 'uris' the host as the certificate names it."
@@ -37,8 +39,9 @@ def translate(e: psycopg.Error, store: str, entity: str) -> PgStreamError:
     """The condition of ours that says what went wrong."""
     code = e.sqlstate or ""
     if code[:2] in ("", "08", "28", "3D", "53", "57", "55") or isinstance(e, psycopg.OperationalError):
-        return unreachable(store, code, _why(e), str(e))
-    told = e.diag.message_primary or _why(e)
+        return unreachable(store, code, _short(_why(e)), str(e)[:_LONGEST])
+    told = _short(e.diag.message_primary or _why(e))
+    detail = _short(e.diag.message_detail) if e.diag.message_detail else None
     match code:
         case "42501":
             return InsufficientPrivilege(kind="entity", name=entity, detail=f"{_sentence(told)}.")
@@ -54,8 +57,13 @@ def translate(e: psycopg.Error, store: str, entity: str) -> PgStreamError:
         case "42P07":
             return DuplicateObject(kind="entity", name=entity)
         case "2BP01":
-            return DependentsExist(kind="entity", name=entity, users=[], detail=e.diag.message_detail)
-    return InvalidOption(what=told, detail=e.diag.message_detail)
+            return DependentsExist(kind="entity", name=entity, users=[], detail=detail)
+    return InvalidOption(what=told, detail=detail)
+
+
+def _short(text: str) -> str:
+    """What a store says may be of any length."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _why(e: psycopg.Error) -> str:
