@@ -64,6 +64,7 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5
 _LONG_ROWS = (
     "Select less, or read fewer records at a time, WITH ('source.max.records.per.trigger' = 1000) behind the relation."
 )
+_LONG_LOOKUP = "A narrower condition finds fewer rows; select fewer of their columns, or shorter ones."
 _RAISED_HINTS = {
     "22P02": "TRY_CAST gives NULL instead. After a change of the data or the statement: RESTART QUERY.",
     "22012": "NULLIF(divisor, 0) gives NULL instead.",
@@ -148,6 +149,8 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
         return fault("user", NoRealTimePlace(why=message))
     if short == "LongRows":
         return Fault("data", "54000", message, None, _LONG_ROWS)
+    if short == "LongLookup":
+        return Fault("data", "54000", message, None, _LONG_LOOKUP)
     if short == "Unwritable":
         return Fault("data", "22000", message, None, "CAST or COALESCE in the select make it fit.")
     if short == "SlowLookup":  # a store's may pass by itself, as when it is away

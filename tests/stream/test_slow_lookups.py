@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,17 +68,22 @@ def asked(workspace: Path) -> Iterator[Postgres]:
         yield p
 
 
-def look_up(spark: SparkSession, asked: Postgres, sql: str, **more: Any) -> list[Any]:
+def look_up(spark: SparkSession, asked: Postgres, sql: str, rows: DataFrame | None = None, **more: Any) -> list[Any]:
     """The text of a row's column beside what PostgreSQL answers for it."""
     told = {
         "url": asked.uris.replace("postgresql:", "jdbc:postgresql:"), "user": USER, "password": PASSWORD,
         "key": ["__key_0"], "arguments": ["text"], "sql": sql, "how": "inner", "types": ["text"], "ddl": "c1 string",
         "names": ["said"], **more,
     }  # fmt: skip
-    df = spark.sql("SELECT 'a' AS userid, 'a' AS __key_0, timestamp'2024-01-01' AS __time")
+    df = spark.sql("SELECT 'a' AS userid, 'a' AS __key_0, timestamp'2024-01-01' AS __time") if rows is None else rows
     jvm: Any = spark._jvm
     made = jvm.org.apache.spark.sql.pgstream.Lookup.apply(df._jdf, json.dumps(told))
-    return [said for (said,) in DataFrame(made, spark).select("said").collect()]
+    return [
+        said
+        for (said,) in DataFrame(made, spark)
+        .selectExpr("left(said, 30) AS said" if rows is not None else "said")
+        .collect()
+    ]
 
 
 @pytest.mark.parametrize("name", ["sleeps", "stubborn"])
@@ -105,6 +111,22 @@ def test_a_shorter_limit_of_the_store_stays(spark: SparkSession, asked: Postgres
         seen += look_up(spark, asked, limit, store="shop")
     asked.run(f"ALTER ROLE {USER} RESET statement_timeout")
     assert seen == ["1min", "5s", "1min", "1min"]
+
+
+def test_many_answers_come_and_too_many_for_a_row_end_it(spark: SparkSession, asked: Postgres) -> None:
+    """Beyond what a task keeps fewer rows ask at once; one row's own are told, whether they are many or long."""
+    each = 'SELECT repeat("__row".p1, 1000000) FROM generate_series(1, {})'
+    rows = spark.sql(
+        "SELECT CAST(id AS string) AS userid, CAST(id AS string) AS __key_0, now() AS __time FROM range(6)"
+    )
+    one = rows.coalesce(1)
+    found = look_up(spark, asked, each.format(30), rows=one, store="shop")
+    assert Counter(text[0] for text in found) == dict.fromkeys("012345", 30)
+    for many in (each.format(80), each.format(3000000), "SELECT repeat('x', 100000000)"):
+        for more in ({"store": "shop"}, {"role": '"asks"'}):
+            with pytest.raises(Exception, match=r"a lookup.* found more than 64 MB for one row") as e:
+                look_up(spark, asked, many, rows=one, **more)
+            assert ('in store "shop"' in str(e.value)) == ("store" in more)
 
 
 PLANTED = (

@@ -40,7 +40,9 @@ case class Question(target: ViewTarget, store: String, role: Option[String], sch
 
   /** A connection for as long as the task runs. */
   def open(task: TaskContext): Asking = told {
-    val asking = new Asking(target.connect(), target, store, task, limitMs)
+    // The driver's own bound: of what it fetches at once, and so of a single row.
+    val bounded = target.copy(more = target.more + ("maxResultBuffer" -> Lookup.MostBytes.toString))
+    val asking = new Asking(bounded.connect(), target, store, task, limitMs)
     task.addTaskCompletionListener[Unit](_ => asking.close())
     asking.waiting(prepare(asking.connection))
     asking
@@ -70,9 +72,14 @@ case class Question(target: ViewTarget, store: String, role: Option[String], sch
     catch { case e: SQLException if store.nonEmpty => throw TableFault.asked(e, store) }
 }
 
+/** What is looked up for one row is more than the worker keeps; `store`: who was asked, empty for the view's own PostgreSQL. */
+class LongLookup(store: String) extends RuntimeException(
+    s"a lookup${if (store.isEmpty) "" else s""" in store "$store""""} found more than ${Lookup.MostBytes >> 20} MB for one row")
+
 /** Rows of a stream beside what PostgreSQL answers for each when it comes by; `left`: a row without an answer stays. */
 class Lookup(question: Question, width: Int, right: StructType, left: Boolean) extends Serializable {
   private val Run = 1000
+  private type Answers = JMap[ByteBuffer, ArrayBuffer[Array[Byte]]]
   private val all = PgClock.stored(StructType(StructField("n", LongType) +: right.fields))
 
   /** Not called apply: Py4J would not find the object's. */
@@ -80,31 +87,46 @@ class Lookup(question: Question, width: Int, right: StructType, left: Boolean) e
     if (!rows.hasNext) Iterator.empty
     else {
       val asking = question.open(TaskContext.get())
-      rows.grouped(Run).flatMap { run =>
-        val found = question.told(asking.waiting(read(asking.connection, run)))
-        run.iterator.flatMap { c =>
-          val hits = found.get(Changes.wrap(c.key))
-          if (hits != null) hits.iterator.map(r => c.copy(key = r))
-          else if (left) Iterator.single(c.copy(key = null))
-          else Iterator.empty
-        }
+      rows.grouped(Run).flatMap(beside(asking, _))
+    }
+
+  /** Where the answers are too many to be kept, half of the rows ask at a time. */
+  private def beside(asking: Asking, run: Seq[Change]): Iterator[Change] =
+    question.told(asking.waiting(read(asking.connection, run))) match {
+      case Some(found) => run.iterator.flatMap { c =>
+        val hits = found.get(Changes.wrap(c.key))
+        if (hits != null) hits.iterator.map(r => c.copy(key = r))
+        else if (left) Iterator.single(c.copy(key = null))
+        else Iterator.empty
       }
+      case None if run.map(c => Changes.wrap(c.key)).distinct.size == 1 => throw new LongLookup(question.store)
+      case None =>
+        val (some, others) = run.splitAt(run.size / 2)
+        beside(asking, some) ++ beside(asking, others)
     }
 
   /**
    * The answers by the arguments that they are for, in a transaction that is rolled back: a function in a view that is
    * read may change settings, the role in force among them, and what the next run is asked would be another thing.
    */
-  private def read(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] = {
+  private def read(connection: Connection, run: Seq[Change]): Option[Answers] = {
     val found =
       try answers(connection, run)
-      catch { case e: Throwable => Try(connection.rollback()); throw e }
+      catch {
+        case e: SQLException if String.valueOf(e.getMessage).contains("maxResultBuffer") =>
+          // The driver has left the answer in the middle.
+          Try(connection.abort((r: Runnable) => r.run()))
+          throw new LongLookup(question.store)
+        case e: Throwable => Try(connection.rollback()); throw e
+      }
     connection.rollback()
     found
   }
 
-  private def answers(connection: Connection, run: Seq[Change]): JMap[ByteBuffer, ArrayBuffer[Array[Byte]]] = {
-    val out = new JMap[ByteBuffer, ArrayBuffer[Array[Byte]]]
+  /** None where they are more than is kept. */
+  private def answers(connection: Connection, run: Seq[Change]): Option[Answers] = {
+    val out: Answers = new JMap
+    var left = Lookup.MostBytes
     val keys = run.map(c => Changes.wrap(c.key)).distinct
     val s = connection.prepareStatement(question.text)
     try {
@@ -116,15 +138,30 @@ class Lookup(question: Question, width: Int, right: StructType, left: Boolean) e
         s.setArray(i + 1, connection.createArrayOf("text", values))
       }
       val pack = UnsafeProjection.create(right.fields.toSeq.zipWithIndex.map { case (f, i) => BoundReference(i + 1, f.dataType, nullable = true) })
-      JdbcUtils.resultSetToSparkInternalRows(s.executeQuery(), JdbcDialects.get(question.target.url), all, new InputMetrics).foreach { r =>
-        out.computeIfAbsent(keys(r.getLong(0).toInt - 1), _ => new ArrayBuffer[Array[Byte]]) += Changes.bytes(pack(r))
+      // Else the driver fetches all of them at once. How many there is room for is known when some have come.
+      s.setFetchSize(Lookup.FirstPage)
+      val found = s.executeQuery()
+      var longest = 1
+      JdbcUtils.resultSetToSparkInternalRows(found, JdbcDialects.get(question.target.url), all, new InputMetrics).takeWhile(_ => left >= 0).foreach { r =>
+        val row = Changes.bytes(pack(r))
+        longest = math.max(longest, row.length)
+        found.setFetchSize(math.max(1, math.min(Lookup.Page, Lookup.PageBytes / longest)))
+        left -= row.length + Lookup.RowBytes
+        out.computeIfAbsent(keys(r.getLong(0).toInt - 1), _ => new ArrayBuffer[Array[Byte]]) += row
       }
     } finally s.close()
-    out
+    if (left >= 0) Some(out) else None
   }
 }
 
 object Lookup {
+  /** What a task keeps of answers: for up to 1000 rows, or for one. */
+  val MostBytes: Long = 64L << 20
+  private val RowBytes = 64
+  private val FirstPage = 2
+  private val Page = 500
+  private val PageBytes = 8 << 20
+
   /** How long one answer may take; 0: for ever. Set where the session is opened (`session.py`). */
   val LimitMs = "spark.pgstream.lookupTimeoutMs"
 

@@ -62,6 +62,7 @@ def test_sentences_are_in_postgresql_style() -> None:
         (link("org.postgresql.util.PSQLException", "Connection refused", sqlstate="08001"), "engine", "58000"),
         (link("x.SlowLookup", 'store "k" did not answer a lookup within 60 seconds'), "store", "57014"),
         (link("x.SlowLookup", "a lookup was not answered within 60 seconds"), "user", "57014"),
+        (link("x.LongLookup", "a lookup found more than 64 MB for one row"), "data", "54000"),
         (link("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] Division by zero."), "data", "22012"),
         (link("java.lang.OutOfMemoryError", "Java heap space"), "engine", "53200"),
         (link("java.lang.NullPointerException", "null"), "engine", "XX000"),
