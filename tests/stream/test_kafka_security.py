@@ -154,7 +154,7 @@ BAD = {
     "!mechanism": "Unsupported SASL mechanism",
     "!oauth": "invalid_client",
     "!oauth_ca": "certificate",
-    "!endpoint": "Could not connect to server",
+    "!endpoint": "could not connect to it",
     "!ca": "certificate is not trusted: ",
     "!host": "is not valid for '127.0.0.1'",
     "!no_certificate": "wants a client certificate",
@@ -237,7 +237,7 @@ def test_credentials_that_stop_working_hold_a_query_until_they_work_again(
 
 # Another scope and another role, so that the worker has no token for it yet.
 OTHERS = {
-    "oauth": ("'kafka.sasl.oauthbearer.scope' = 'others'", "401"),
+    "oauth": ("'kafka.sasl.oauthbearer.scope' = 'others'", "it refuses: invalid_client: unknown client"),
     "msk": (f"'kafka.msk.iam_role_arn' = '{OTHER_ROLE}'", "is not authorized"),
 }
 

@@ -31,6 +31,7 @@ from pgstream.stores.kafka import reasons
 from pgstream.stores.kafka.client import connection, librdkafka
 from pgstream.stores.kafka.msk import CannotSign
 from pgstream.stores.kafka.tls import complaint
+from pgstream.stores.kafka.tokens import NoToken
 from pgstream.stores.kafka.topics import ends, extents
 from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, NewRecord, Record
 
@@ -116,7 +117,7 @@ class KafkaAdmin:
                 return await loop.run_in_executor(self._thread, work)
         except KafkaException as e:
             raise reasons.translate(e.args[0], self.name, self._connection, entity) from None
-        except CannotSign as e:
+        except (CannotSign, NoToken) as e:
             raise reasons.refused(self.name, self._connection, str(e)) from None
         except TimeoutError:
             raise StoreUnreachable(name=self.name, why=f"broker {self._brokers} did not answer in time") from None

@@ -12,6 +12,7 @@ from typing import Any
 
 from pgstream import pem
 from pgstream.stores.kafka.msk import Signer
+from pgstream.stores.kafka.tokens import Bearer, Tokens
 from pgstream.stores.kafka.values import SUITES
 
 _MECHANISM = {
@@ -26,18 +27,6 @@ _MECHANISM = {
 }
 _OAUTH = "kafka.sasl.oauthbearer."
 _LOGIN = "org.apache.kafka.common.security."
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Where an OAUTHBEARER client gets its tokens."""
-
-    endpoint: str
-    client: str
-    secret: str = field(repr=False)
-    scope: str = ""
-    extensions: str = ""
-    authorities: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +114,7 @@ def librdkafka(options: Mapping[str, str]) -> dict[str, Any]:
     if c.authenticated:
         out["sasl.mechanism"] = c.mechanism
         if c.tokens is not None:
-            out |= {"sasl.oauthbearer.method": "oidc", **_oidc(c.tokens)}
+            out["oauth_cb"] = Bearer(c.tokens)
         elif c.msk is not None:
             out["oauth_cb"] = Signer(c.msk.role, c.msk.region)
         else:
@@ -140,20 +129,6 @@ def librdkafka(options: Mapping[str, str]) -> dict[str, Any]:
         }
         out |= {k: v for k, v in given.items() if v}
     return out
-
-
-def _oidc(t: Tokens) -> dict[str, str]:
-    own = "sasl.oauthbearer."
-    out = {
-        f"{own}token.endpoint.url": t.endpoint,
-        f"{own}client.id": t.client,
-        f"{own}client.secret": t.secret,
-        f"{own}scope": t.scope,
-        f"{own}extensions": t.extensions,
-        # Left to itself it takes the file that its builders' system had.
-        **({"https.ca.pem": t.authorities} if t.authorities else {"https.ca.location": pem.system_authorities() or ""}),
-    }
-    return {k: v for k, v in out.items() if v}
 
 
 def java(options: Mapping[str, str]) -> dict[str, str]:
@@ -186,12 +161,8 @@ def _java_tokens(t: Tokens) -> dict[str, str]:
         said[f"extension_{name}"] = value
     return {
         "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", said | pem.java(pem.Texts(t.authorities))),
-        "sasl.login.callback.handler.class": f"{_LOGIN}oauthbearer.OAuthBearerLoginCallbackHandler",
+        "sasl.login.callback.handler.class": "org.apache.spark.sql.pgstream.TokenLogin",
         "sasl.oauthbearer.token.endpoint.url": t.endpoint,
-        # Without these an endpoint that accepts and says nothing holds the query for ever.
-        "sasl.login.connect.timeout.ms": "4000",
-        "sasl.login.read.timeout.ms": "4000",
-        "sasl.login.retry.backoff.max.ms": "1000",
     }
 
 

@@ -38,12 +38,7 @@ final class Registry(config: String) {
   private lazy val client = {
     val b = HttpClient.newBuilder.connectTimeout(Duration.ofSeconds(5)).followRedirects(HttpClient.Redirect.NEVER)
     val ssl = c.entries("ssl")
-    if (ssl.nonEmpty) {
-      // Kafka's reader of PEM texts, so that a registry takes the same certificates as a broker.
-      val engines = new DefaultSslEngineFactory
-      engines.configure((Registry.SslDefaults ++ ssl.map { case (k, v) => k -> Registry.value(k, v) }).asJava)
-      b.sslContext(engines.sslContext())
-    }
+    if (ssl.nonEmpty) b.sslContext(Registry.tls(ssl))
     b.build()
   }
 
@@ -142,16 +137,8 @@ final class Registry(config: String) {
 
   private def strange(at: Int) = unreachable(s"${uris(at)} answers with something else than a schema registry does")
 
-  /** An answer, all of it within `AnswerMs`: a request's own timeout ends with the answer's head. */
-  private def ask(uri: String): HttpResponse[String] = {
-    val answer = client.sendAsync(request(uri), _ => new Limited)
-    try answer.get(Registry.AnswerMs, TimeUnit.MILLISECONDS)
-    catch {
-      case _: TimeoutException => answer.cancel(true); throw new java.io.IOException("not in time")
-      case e: InterruptedException => answer.cancel(true); throw e
-      case e: ExecutionException => throw (e.getCause match { case i: java.io.IOException => i; case other => new java.io.IOException(Registry.why(other)) })
-    }
-  }
+  private def ask(uri: String): HttpResponse[String] =
+    Registry.answer(client, request(uri), Registry.Largest, Registry.AnswerMs)
 
   private def request(uri: String): HttpRequest = {
     val b = HttpRequest.newBuilder(URI.create(uri)).header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
@@ -165,12 +152,31 @@ final class Registry(config: String) {
 
 object Registry {
   private val AnswerMs = 10000L
+  private val Largest = 8 << 20
   private val MissingNanos = TimeUnit.SECONDS.toNanos(1)
   private val open = bounded[String, Registry]
   private val SslDefaults: Map[String, AnyRef] =
     Map("ssl.protocol" -> "TLSv1.3", "ssl.keymanager.algorithm" -> javax.net.ssl.KeyManagerFactory.getDefaultAlgorithm,
       "ssl.trustmanager.algorithm" -> javax.net.ssl.TrustManagerFactory.getDefaultAlgorithm,
       "ssl.enabled.protocols" -> java.util.List.of("TLSv1.2", "TLSv1.3"))
+
+  /** `ssl` in Kafka's words: its reader of PEM texts, so that a registry takes the same certificates as a broker. */
+  def tls(ssl: Map[String, String]): javax.net.ssl.SSLContext = {
+    val engines = new DefaultSslEngineFactory
+    engines.configure((SslDefaults ++ ssl.map { case (k, v) => k -> value(k, v) }).asJava)
+    engines.sslContext()
+  }
+
+  /** All of an answer, in time and not larger; IOException says why not. A request's own timeout ends with the answer's head. */
+  def answer(client: HttpClient, request: HttpRequest, largest: Int, ms: Long): HttpResponse[String] = {
+    val answer = client.sendAsync(request, _ => new Limited(largest))
+    try answer.get(ms, TimeUnit.MILLISECONDS)
+    catch {
+      case _: TimeoutException => answer.cancel(true); throw new java.io.IOException("not in time")
+      case e: InterruptedException => answer.cancel(true); throw e
+      case e: ExecutionException => throw (e.getCause match { case i: java.io.IOException => i; case other => new java.io.IOException(why(other)) })
+    }
+  }
 
   def open(config: String): Registry = open.computeIfAbsent(config, (c: String) => new Registry(c))
 
@@ -188,16 +194,16 @@ object Registry {
   private def why(e: Throwable): String = Option(e.getMessage).getOrElse(e.getClass.getSimpleName)
 }
 
-/** The body of an answer as text, up to a size that no schema has. */
-private class Limited extends HttpResponse.BodySubscriber[String] {
+/** The body of an answer as text, up to a size. */
+private class Limited(most: Int) extends HttpResponse.BodySubscriber[String] {
   private val all = HttpResponse.BodySubscribers.ofString(UTF_8)
   private var subscription: Flow.Subscription = _
-  private var left = 8 << 20
+  private var left = most.toLong
 
   override def getBody: CompletionStage[String] = all.getBody
   override def onSubscribe(s: Flow.Subscription): Unit = { subscription = s; all.onSubscribe(s) }
   override def onNext(parts: java.util.List[java.nio.ByteBuffer]): Unit = {
-    left -= parts.asScala.map(_.remaining).sum
+    left -= parts.asScala.map(_.remaining.toLong).sum
     if (left >= 0) all.onNext(parts)
     else {
       subscription.cancel()
