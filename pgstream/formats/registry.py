@@ -24,6 +24,8 @@ from pgstream.errors import RegistryUnreachable, SchemaRefused
 _CONNECT_S, _URL_S, _CALL_S = 3.0, 5.0, 9.0
 _LARGEST = 8 << 20
 """Bytes of an answer. A schema has some kilobytes."""
+_LONGEST = 2000
+"""Characters of why a schema does not fit."""
 
 
 _REFUSES = "refuses the credentials"
@@ -51,6 +53,9 @@ def urls(text: str) -> str:
             known = False
         if not known:
             raise ValueError(f"URL {number} is not http://host:port or https://host:port")
+        if "?" in one or "#" in one:
+            # What is asked for would not be what comes behind it, but any path.
+            raise ValueError(f"URL {number} has a ? or # in it")
         if "@" in there.netloc:
             raise ValueError(
                 f"URL {number} has a user name or password in it; those belong into parameters of their own"
@@ -193,6 +198,9 @@ class Registry:
             except TimeoutError:
                 why = f"{uri} does not answer in time"
                 continue
+            except httpx.RemoteProtocolError:  # whose text has a part of what came
+                why = f"{uri} does not speak HTTP"
+                continue
             except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
                 why = f"{uri}: {str(e) or type(e).__name__}"
                 continue
@@ -233,7 +241,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 def _said(text: bytes) -> str | None:
     found = _object(text)
-    return str(found["message"]) if found is not None and "message" in found else None
+    return str(found["message"])[:_LONGEST] if found is not None and "message" in found else None
 
 
 def _trust(c: Connection) -> ssl.SSLContext | bool:

@@ -34,8 +34,9 @@ async def why(uris: str, **options: str) -> str:
 
 @pytest.mark.parametrize(
     "uris",
-    ["http://bob:hush@h:8081", "https://a:1,http://hush@b", "bob:hush@h", "ftp://hush", "http://h:hush", "", "http://"],
-)
+    ["http://bob:hush@h:8081", "https://a:1,http://hush@b", "bob:hush@h", "ftp://hush", "http://h:hush", "", "http://",
+     "http://h/hush?", "http://h#hush"],
+)  # fmt: skip
 def test_urls_hold_no_credentials_and_errors_do_not_repeat_them(uris: str) -> None:
     e = fault(f"('type' = CONFLUENT, 'uris' = '{uris}')", OPTIONS)
     assert isinstance(e, InvalidOption) and e.at == 30
