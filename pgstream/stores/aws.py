@@ -7,12 +7,15 @@ Must not know: any service. Start reading at ``Identity`` and ``session``.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from pgstream.errors import InvalidOption, NotInstalled
 
+LARGEST, _ANSWER_S = 64 << 20, 9.0
+"""Bytes of an answer, and how long its body may take. Records are asked for by some 10 MB."""
 _ROLE = re.compile(r"\Aarn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+\Z", re.A)
 _REGION = re.compile(r"\A[a-z]{2}[a-z0-9-]{3,30}\Z")
 _HOST_OF_REGION = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)(?:\.vpce)?\.(?:amazonaws\.com|api\.aws)")
@@ -121,11 +124,52 @@ def session(who: Identity) -> Any:
 
 def _sts(made: Any, who: Identity) -> Any:
     def create(service: str, **credentials: Any) -> Any:
-        return made.create_client(
-            service, region_name=who.region, endpoint_url=who.sts or None, config=settings(), **credentials
+        return bounded(
+            made.create_client(
+                service, region_name=who.region, endpoint_url=who.sts or None, config=settings(), **credentials
+            )
         )
 
     return create
+
+
+def bounded(client: Any) -> Any:
+    """A client of botocore that reads no more of an answer than a service sends, and not for ever: it reads all that
+    comes into memory, on a thread that nothing ends.
+    """
+    client._endpoint.http_session = _Bounded(client._endpoint.http_session)
+    return client
+
+
+class _Bounded:
+    """botocore's session of HTTP; bodies that it would read it reads itself."""
+
+    def __init__(self, http: Any) -> None:
+        self._http = http
+        self.close = http.close
+
+    def send(self, request: Any) -> Any:
+        if request.stream_output:
+            return self._http.send(request)
+        from botocore.exceptions import HTTPClientError
+
+        request.stream_output = True
+        answer, end, body = self._http.send(request), time.monotonic() + _ANSWER_S, b""
+        try:
+            read = getattr(answer.raw, "read1", answer.raw.read)  # older ones gather as much as was asked for
+            while part := read(1 << 16):
+                body += part
+                if len(body) > LARGEST:
+                    raise HTTPClientError(error=f"an answer of more than {LARGEST >> 20} MB")
+                if time.monotonic() > end:
+                    raise HTTPClientError(error="an answer that does not end in time")
+        except HTTPClientError:
+            answer.raw.close()
+            raise
+        except Exception as e:  # as botocore does with what urllib3 raises there
+            raise HTTPClientError(error=type(e).__name__) from e
+        answer._content = body
+        return answer
 
 
 def settings() -> Any:

@@ -55,6 +55,7 @@ def connection(options: Mapping[str, str]) -> Connection:
 
 def client(c: Connection) -> Any:
     """botocore's client. It blocks. Errors as ``aws.session``."""
-    return aws.session(c.who).create_client(
+    made = aws.session(c.who).create_client(
         "kinesis", region_name=c.who.region, endpoint_url=c.endpoint or None, config=aws.settings()
     )
+    return aws.bounded(made)

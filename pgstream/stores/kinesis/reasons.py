@@ -52,7 +52,7 @@ def translate(error: Exception, store: str, c: Connection, entity: str = "", mak
 
     ``making``: the entity was being made, so that one in use is one that is there.
     """
-    response: dict[str, Any] = getattr(error, "response", {})
+    response: dict[str, Any] = getattr(error, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     why = _masked(_sentence(str(response.get("Error", {}).get("Message") or error)), c)
     if code == "ResourceNotFoundException":
