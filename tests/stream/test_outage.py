@@ -130,13 +130,14 @@ def test_broker_goes_away(server: Server, broker: Broker, db: psycopg.Connection
     produce(kafka, "away", 0, 1000)
     within(60, lambda: db.execute("SELECT count(*) FROM away_all").fetchone() == (1000,))
     within(60, lambda: len(reader.rows) == 1000)
-    broker.kill()
+    produce(kafka, "away", 1000, 1500)
+    broker.kill()  # in the midst of their batches, of some of them
     within(60, lambda: all("waiting" in (facts(db, q)["message"] or "") for q in queries))
     waits = db.execute("LIST QUERIES").fetchall()
     assert {row[9].split(":")[0] for row in waits if row[0] in queries} == {"waiting"}
     assert all('store "away"' in row[9] for row in waits if row[0] in queries), waits
     broker.start()
-    produce(kafka, "away", 1000, 2000)
+    produce(kafka, "away", 1500, 2000)
     for query in queries:
         within(60, lambda q=query: facts(db, q)["state"] == "running")
     within(60, lambda: db.execute("SELECT count(*) FROM away_all").fetchone() == (2000,))

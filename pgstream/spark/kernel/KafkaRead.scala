@@ -4,6 +4,7 @@ import java.time.Duration
 import java.{util => ju}
 
 import scala.collection.mutable
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.kafka.clients.consumer.{ConsumerRecord, KafkaConsumer}
@@ -21,12 +22,14 @@ import org.apache.spark.sql.execution.{SparkPlan, UnaryExecNode}
 import org.apache.spark.sql.execution.datasources.v2.{DataSourceRDD, MicroBatchScanExec}
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.kafka010.{KafkaBatchInputPartition, KafkaBatchReaderFactory, KafkaRecordToRowConverter}
+import org.apache.spark.sql.pgstream.Brokers
 import org.apache.spark.util.UninterruptibleThread
 
 /**
  * Kafka's records are read on from where the batch before ended. Spark's reader asks the broker for a partition's first and
  * last offset with each fetch, and jumps there and back to do so, which throws away what the client has fetched ahead.
- * With whatever goes wrong Spark's reader takes over where this one stands, and says it as it always did.
+ * With whatever goes wrong Spark's reader takes over where this one stands, and says it as it always did; unless the
+ * brokers are away, for which nobody waits twice (`Brokers`).
  */
 object KafkaRead extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan = plan.transformUp {
@@ -77,7 +80,10 @@ private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[
 
   private def own(): Boolean = at < range.untilOffset && {
     val record = OnwardReader.uninterrupted {
-      if (consumer == null) consumer = Consumers.take(key, at)
+      if (consumer == null) {
+        Brokers.expect(p.executorKafkaParams.asScala)
+        consumer = Consumers.take(key, at)
+      }
       consumer.next(at, range.untilOffset, OnwardReader.share(p.pollTimeoutMs))
     }
     if (record == null) at = range.untilOffset
@@ -94,6 +100,7 @@ private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[
     consumer = null
     if (failed != null) failed.close()
     Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
+    if (e.isInstanceOf[TimeoutException]) OnwardReader.uninterrupted(Brokers.waited(p.executorKafkaParams.asScala))
     // Of a broker that is away both wait no longer together than Spark's reader alone.
     val rest = p.copy(offsetRange = range.copy(fromOffset = at), pollTimeoutMs = p.pollTimeoutMs - OnwardReader.share(p.pollTimeoutMs))
     other = KafkaBatchReaderFactory.createReader(rest).asInstanceOf[PartitionReader[InternalRow]]

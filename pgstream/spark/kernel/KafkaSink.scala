@@ -19,6 +19,8 @@ import Json.Node
  */
 class KafkaSink(config: String) extends TaskSink {
   private val query = Json.read(config).str("query")
+  // Of what only writes there, nothing in this process logs in before its tasks do.
+  if (config.contains(classOf[MskLogin].getName)) MskLogin.send()
 
   /** On a cluster, of as many writers as a batch has tasks, that is not asked. */
   override private[pgstream] def holds(batch: Long): Boolean = {

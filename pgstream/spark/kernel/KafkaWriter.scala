@@ -8,6 +8,7 @@ import org.apache.kafka.clients.admin.{Admin, ListConsumerGroupOffsetsOptions, L
 import org.apache.kafka.clients.consumer.{ConsumerGroupMetadata, OffsetAndMetadata}
 import org.apache.kafka.clients.producer.{KafkaProducer, ProducerRecord}
 import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.errors.TimeoutException
 import org.apache.kafka.common.serialization.ByteArraySerializer
 
 import org.apache.spark.{SparkContext, SparkEnv}
@@ -28,12 +29,13 @@ class UnendedTransactionException(writer: String, topic: String)
 class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: String, properties: Map[String, String]) {
   private val name = s"pgstream-$query-$writer"
   private val position = new TopicPartition(topic, 0)
+  Brokers.expect(properties)
   private val producer = {
     val settings = KafkaWriter.over(KafkaWriter.Defaults, properties) ++ Map("transactional.id" -> name, "enable.idempotence" -> "true", "acks" -> "all")
     new KafkaProducer[Array[Byte], Array[Byte]](
       settings.asInstanceOf[Map[String, AnyRef]].asJava, new ByteArraySerializer, new ByteArraySerializer)
   }
-  private var last: Long = try { producer.initTransactions(); committed() } catch { case e: Throwable => close(); throw e }
+  private var last: Long = try { producer.initTransactions(); committed() } catch { case e: Throwable => closeAfter(e); throw e }
 
   /** The batch that has begun and is not in. */
   @volatile private var begun: Option[Long] = None
@@ -108,9 +110,14 @@ class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: St
     catch {
       case e: Throwable =>
         KafkaWriter.forget(query, writer, this)
-        close()
+        closeAfter(e)
         throw e
     }
+
+  private def closeAfter(e: Throwable): Unit = {
+    close()
+    if (e.isInstanceOf[TimeoutException]) Brokers.waited(properties)
+  }
 
   def close(): Unit = producer.close(java.time.Duration.ZERO)
 }

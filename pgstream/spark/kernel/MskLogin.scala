@@ -13,7 +13,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.kafka.common.security.auth.AuthenticateCallbackHandler
 import org.apache.kafka.common.security.oauthbearer.{OAuthBearerToken, OAuthBearerTokenCallback}
 
-import org.apache.spark.SparkFiles
+import org.apache.spark.{SparkContext, SparkEnv, SparkFiles}
 
 /**
  * Tokens for Amazon MSK: the process's own AWS identity takes the store's role at the region's STS, and AWS's library for
@@ -41,6 +41,16 @@ class MskLogin extends AuthenticateCallbackHandler {
   override def close(): Unit = Option(role).foreach(Aws.call(_, "close"))
 }
 
+object MskLogin {
+  /** In the driver: executors get the library with their next tasks. When the pool began it may not have been fetched yet. */
+  def send(): Unit = if (Option(SparkEnv.get).exists(_.executorId == SparkContext.DRIVER_IDENTIFIER)) {
+    val spark = SparkContext.getOrCreate()
+    val jar = Aws.named
+    def isThere = spark.listFiles().exists(_.endsWith(s"/${jar.getFileName}"))
+    synchronized(if (!spark.isLocal && Files.isRegularFile(jar) && !isThere) spark.addFile(jar.toString))
+  }
+}
+
 /**
  * AWS's library, loaded when a store needs it and by a class loader of its own: the netty and the HTTP client in it are not
  * Spark's. Hence the reflection, which sees public names only.
@@ -49,8 +59,9 @@ private object Aws {
   private val Sdk = "software.amazon.awssdk."
   private val Sts = s"${Sdk}services.sts."
   private val Iam = "software.amazon.msk.auth.iam."
+  def named: Path = Path.of(System.getProperty("pgstream.msk.jar", ""))
   private lazy val loader = {
-    val named = Path.of(System.getProperty("pgstream.msk.jar", ""))
+    MskLogin.send()
     // An executor has it among the application's files.
     def sent = Path.of(SparkFiles.get(named.getFileName.toString))
     val jar = Some(named).filter(Files.isRegularFile(_)).orElse(Some(sent).filter(Files.isRegularFile(_)))
