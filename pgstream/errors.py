@@ -578,8 +578,12 @@ class DuplicateColumn(PgStreamError, sqlstate="42701", message='column "{name}" 
 class StatementTooLong(
     PgStreamError,
     sqlstate="54000",
-    message="a statement of pgstream cannot have more than {most} characters beside its strings and comments",
+    message="a statement of pgstream cannot have more than {most} characters beside {beside}",
 ):
+    """Reading it would keep every session waiting."""
+
+
+class TypeTooLong(PgStreamError, sqlstate="54000", message="a type cannot have more than {most} characters"):
     """Reading it would keep every session waiting."""
 
 

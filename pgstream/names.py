@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 HIDDEN = ("__time", "__delete", "__partition", "__offset", "__key", "__rowkey", "__metadata", "__timestamp_type")
 """Columns that a query's rows have besides their own; no relation that queries read may have one of that name."""
-_PART = re.compile(r'"(?:[^"]|"")*"|[^."]+')
+_PART = re.compile(r'"(?:[^"]++|"")*+"|[^."]+')
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
-_LEXEME = re.compile(r"""(?as)'(?:[^']|'')*'|"(?:[^"]|"")*"|\d+\.\d*|\.\d+|[\w\x80-\U0010ffff]+|\s+|.""")
+_LEXEME = re.compile(r"""(?as)'(?:[^']++|'')*+'|"(?:[^"]++|"")*+"|\d+\.\d*|\.\d+|[\w\x80-\U0010ffff]+|\s+|.""")
 
 
 def quote(name: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pgstream.errors import InvalidStatement, TooDeep
+from pgstream.errors import InvalidStatement, TooDeep, TypeTooLong
 from pgstream.names import quote, quote_spark
 
 
@@ -139,10 +139,13 @@ class Type:
         return self._pg.oid
 
 
+LONGEST = 1 << 20
+"""Characters of a type."""
+_SHOWN = 200
 DEEPEST = 100
 """Levels of a type: more than anybody writes, and less than Python can descend."""
 _TOKEN = re.compile(
-    r"\s*(?:(?P<word>[A-Za-z_][\w$]*)|\"(?P<dq>(?:[^\"]|\"\")+)\"|`(?P<bq>(?:[^`]|``)+)`|(?P<num>\d+)|(?P<sym>[<>(),:]))"
+    r"\s*(?:(?P<word>[A-Za-z_][\w$]*)|\"(?P<dq>(?:[^\"]++|\"\")++)\"|`(?P<bq>(?:[^`]++|``)++)`|(?P<num>\d+)|(?P<sym>[<>(),:]))"
 )
 
 
@@ -153,22 +156,30 @@ class _Reader:
     """Recursive descent over type text; Spark's ``name:type`` and DeltaStream's ``name type`` fields both read."""
 
     def __init__(self, text: str, spark: bool) -> None:
-        self.text, self.spark, self.tokens, pos = text, spark, [], 0
-        while text[pos:].strip():
+        if len(text) > LONGEST:
+            raise TypeTooLong(most=LONGEST)
+        self.text, self.spark, self.tokens, pos = text.rstrip(), spark, [], 0
+        text = self.text
+        while pos < len(text):
             m = _TOKEN.match(text, pos)
             if m is None:
-                raise InvalidStatement(what=f'type "{text}" is not a type of the language')
+                raise InvalidStatement(what=f'type "{self.shown}" is not a type of the language')
             word = m["word"] or (m["dq"] or "").replace('""', '"') or (m["bq"] or "").replace("``", "`")
             self.tokens.append((word or m["num"] or m["sym"], m.lastgroup or ""))
             pos = m.end()
         self.i = self.depth = 0
+
+    @property
+    def shown(self) -> str:
+        """The text, as much of it as an error may have."""
+        return self.text if len(self.text) <= _SHOWN else self.text[:_SHOWN] + "…"
 
     def fail(self, word: str = "") -> InvalidStatement:
         """``word``: one that is taken for a type's name."""
         close = difflib.get_close_matches(word.upper(), [*TABLE, *ALIASES, "ARRAY", "MAP", "STRUCT"], 1, 0.75)
         pages = "See docs/types.md for the types; for example VARCHAR, BIGINT, ARRAY<VARCHAR>."
         return InvalidStatement(
-            what=f'type "{self.text}" is not a type of the language',
+            what=f'type "{self.shown}" is not a type of the language',
             hint=f"Perhaps you meant {close[0]}." if close else pages,
         )
 

@@ -72,7 +72,7 @@ def widened(text: str, additions: Sequence[Addition]) -> str:
 
 def _code(text: str) -> str:
     """The text with blanks for its comments and for what is in quotes."""
-    aside = r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'"
+    aside = r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
     blank = '"{}"'
     return re.sub(
         aside,

@@ -14,7 +14,7 @@ import msgspec
 from pgstream.names import quote_spark
 from pgstream.planner import plan
 
-_NAME = re.compile(r"'(?:[^'\\]|\\.)*'|`((?:[^`]|``)+)`", re.DOTALL)  # texts are passed over
+_NAME = re.compile(r"'(?:[^'\\]++|\\.)*+'|`((?:[^`]++|``)++)`", re.DOTALL)  # texts are passed over
 _INPUTS = ("input", "left", "right", "inputs")
 
 

@@ -10,7 +10,7 @@ import re
 
 from pgstream.planner import plan
 
-_PLAIN = re.compile(r"`((?:[^`]|``)+)`")
+_PLAIN = re.compile(r"`((?:[^`]++|``)++)`")
 
 
 def filled(node: plan.Node, name: str) -> bool:

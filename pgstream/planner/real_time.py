@@ -35,7 +35,7 @@ NOTICE = (
     "30 s"
 )
 LIMITS = "In real time runs a filter or projection of one stream in a Kafka store, into a stream in a Kafka store."
-_CLOCK = re.compile(r"'(?:[^'\\]|\\.)*'|\b(current_timestamp|current_date|current_time|localtimestamp)\(\)")
+_CLOCK = re.compile(r"'(?:[^'\\]++|\\.)*+'|\b(current_timestamp|current_date|current_time|localtimestamp)\(\)")
 _SINKS = {ViewSink: "keeping a materialized view", TableSink: "filling a table"}
 _NODES = {"Aggregate": "a GROUP BY", "ChangeAggregate": "a GROUP BY", "Union": "a set operation",
           "Lookup": "a join or subquery that looks rows up", "Windows": "a window function",

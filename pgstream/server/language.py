@@ -14,7 +14,9 @@ from pgstream.catalog.records import Snapshot
 from pgstream.errors import UndefinedParameter
 from pgstream.statements.base import Session, Statement
 
-_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)|\$([0-9]+)""", re.S)
+_PARAMETER = re.compile(
+    r"""'(?:[^']++|'')*+(?:'|\Z)|"(?:[^"]++|"")*+(?:"|\Z)|`[^`]*`|--[^\n]*|/\*.*?(?:\*/|\Z)|\$([0-9]+)""", re.S
+)
 MOST = 65_535
 """Parameters of a statement, as the protocol counts them."""
 _SHOWN = 20

@@ -19,7 +19,7 @@ from pgstream.sql import sniff
 
 _HEAD = 300
 """Characters of a text that are looked at: it is SET or set_config, not a line deep in a script."""
-_GAP = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)+", re.S)
+_GAP = re.compile(r"(?:\s++|--[^\n]*+|/\*.*?\*/)++", re.S)
 _CHANGES = ("search_path", "discard all", "reset all", "set schema", "set local schema", "set session schema",
             "set role", "set local role", "set session role", "reset role", "set_config", "update pg_settings",
             "update pg_catalog.pg_settings")  # fmt: skip
@@ -28,7 +28,7 @@ _HIDES = re.compile(r"(?:do|call)\b|(?:re)?set (?:local |session )?u&")
 QUESTION = (
     "pg_catalog.json_build_array(pg_catalog.current_schema(), current_user, pg_catalog.current_setting('search_path'))"
 )
-_SCHEMA = re.compile(r'"(?:[^"]|"")*"|[^\s,"]+')
+_SCHEMA = re.compile(r'"(?:[^"]++|"")*+"|[^\s,"]+')
 _USER = ('"$user"', "$user")
 
 

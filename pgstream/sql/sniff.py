@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 _WORD = r"[A-Za-z_][A-Za-z0-9_$]*"
 _FAST = re.compile(rf"\s*({_WORD}(?:\s+{_WORD}(?:\s+{_WORD}(?:\s+{_WORD}(?![.\w$]))?)?)?)?\s*")
 _WORD_AT = re.compile(_WORD)
-_SPACE = re.compile(r"(?:\s+|--[^\n\r]*)+")
+_SPACE = re.compile(r"(?:\s++|--[^\n\r]*+)++")
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 _ITEM = re.compile(
     r"""(?P<line>--[^\n\r]*)
       | (?P<block>/\*)
-      | (?P<escaped>\b[eE]'(?:[^'\\]|\\.|'')*(?P<escaped_end>'?))
-      | (?P<string>'(?:[^']|'')*(?P<string_end>'?))
-      | (?P<quoted>"(?:[^"]|"")*(?P<quoted_end>"?))
-      | (?P<tick>`(?:[^`]|``)*(?P<tick_end>`?))
+      | (?P<escaped>\b[eE]'(?:[^'\\]++|\\.|'')*+(?P<escaped_end>'?))
+      | (?P<string>'(?:[^']++|'')*+(?P<string_end>'?))
+      | (?P<quoted>"(?:[^"]++|"")*+(?P<quoted_end>"?))
+      | (?P<tick>`(?:[^`]++|``)*+(?P<tick_end>`?))
       | (?P<dollar>(?<![\w$])\$(?:[A-Za-z_\x80-\uffff][\w]*)?\$)
       | (?P<word>[A-Za-z_][\w$]*)
       | (?P<mark>[;()])""",
@@ -33,7 +33,7 @@ _ITEM = re.compile(
 # One that never ends goes to the end of the text, so that each character is looked at once: a long text of beginnings
 # would otherwise keep every session waiting.
 _LITERAL = re.compile(
-    r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)",
+    r"'(?:[^']++|'')*+(?:'|\Z)|\"(?:[^\"]++|\"\")*+(?:\"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|(?<![\w$])\$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z)",
     re.S,
 )
 
@@ -65,8 +65,19 @@ def _skip_space(text: str, at: int) -> int:
         at = _skip_comment(text, at)
 
 
+_BEFORE = 1 << 18
+"""Characters that are looked at for a text's first words; comments that fill them make it PostgreSQL's."""
+
+
 def head(text: str) -> tuple[str, ...]:
     """Up to four first words in upper case, over white space and comments; quoted names and signs end the list."""
+    if len(text) > _BEFORE:
+        begin = _skip_space(text[:_BEFORE], 0)
+        return _head(text[begin : begin + _BEFORE]) if begin < _BEFORE else ()
+    return _head(text)
+
+
+def _head(text: str) -> tuple[str, ...]:
     fast = _FAST.match(text)
     if fast is not None and (end := fast.end()) is not None and text[end : end + 2] not in ("--", "/*"):
         return tuple(fast[1].upper().split()) if fast[1] else ()

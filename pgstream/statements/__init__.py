@@ -353,6 +353,9 @@ _NOT_A_NAME = frozenset(("VALUES", "SELECT", "DEFAULT", "OVERRIDING", "AS", "TAB
 LONGEST = 1 << 18
 """Characters of a statement without its strings and comments. Reading this many takes a second, in which nobody else is
 served."""
+LONGEST_WHOLE = 1 << 21
+"""Characters with them, beside contents of files: comments and doubled quotes are many small pieces, too."""
+_FILE = re.compile(r"'base64:[\w+/=\s]*+'", re.A)
 
 
 def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -372,8 +375,11 @@ def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement
 
 def parse(text: str, cls: type[Statement]) -> Statement:
     """The statement. ``cls`` is ``recognize``'s answer; error positions are offsets into ``text``."""
-    if len(text) > LONGEST and len(code(text)) > LONGEST:
-        raise StatementTooLong(most=LONGEST)
+    if len(text) > LONGEST:
+        if len(text) > LONGEST_WHOLE and len(_FILE.sub("", text)) > LONGEST_WHOLE:
+            raise StatementTooLong(most=LONGEST_WHOLE, beside="files as 'base64:…'")
+        if len(code(text)) > LONGEST:
+            raise StatementTooLong(most=LONGEST, beside="its strings and comments")
     if cls in _FORMS and _FORMS[cls][1](Cursor(text)):
         cls = _FORMS[cls][0]
     return cls.parse(Cursor(text))

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
-from pgstream.errors import DependentsExist, NotSupported, RegistryUnreachable
+from pgstream.errors import DependentsExist, InvalidOption, NotSupported, RegistryUnreachable
 from pgstream.names import Name, QName
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
@@ -165,8 +165,13 @@ class ListEntities(Statement):
         if not c.peek("IN", "STORE") and c.accept("IN"):
             path = c.path()
         store = places.in_store(c)
-        like = c.string() if c.accept("LIKE") else None
+        like, like_at = None, 0
+        if c.accept("LIKE"):
+            like_at = c.at
+            like = c.string()
         c.end()
+        if like is not None and len(like) > _LONGEST_LIKE:
+            raise InvalidOption(what=f"a pattern of LIKE has at most {_LONGEST_LIKE} characters", at=like_at)
         return cls(path, store, like)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
@@ -181,11 +186,23 @@ class ListEntities(Statement):
         return listing(self.columns, [(e.name, e.is_leaf) for e in found if fits(e.name)])
 
 
+_LONGEST_LIKE = 1000
+
+
 def _pattern(like: str) -> re.Pattern[str]:
-    """A pattern of LIKE, with a backslash before what stands for itself."""
-    parts = re.findall(r"\\.|.", like, re.S)
-    words = {"%": ".*", "_": "."}
-    return re.compile("".join(words.get(p) or re.escape(p.removeprefix("\\") or p) for p in parts), re.S)
+    """A pattern of LIKE, with a backslash before what stands for itself.
+
+    Between two % the first place where the part fits is the right one: trying others would take for ever.
+    """
+    parts: list[str] = [""]
+    for sign in re.findall(r"\\.|.", like, re.S):
+        if sign == "%":
+            parts.append("")
+        else:
+            parts[-1] += "." if sign == "_" else re.escape(sign.removeprefix("\\") or sign)
+    first, *middle = parts
+    last = f".*{middle.pop()}" if middle else ""
+    return re.compile(first + "".join(f"(?>.*?{part})" for part in middle if part) + last, re.S)
 
 
 @dataclass(frozen=True, slots=True)

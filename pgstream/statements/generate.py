@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import ClassVar, Self
 
 from pgstream import types
-from pgstream.errors import InvalidText, MissingOption, NotReady
+from pgstream.errors import InvalidText, MissingOption, NotReady, TooDeep
 from pgstream.names import Name, quote, quote_literal
 from pgstream.properties import Given, Options
 from pgstream.sql.cursor import Cursor
@@ -32,6 +32,8 @@ from pgstream.stores.spec import Can, Kind, Option, OptionTable, Record
 RECORDS = 100
 """How many records of a topic are looked at, unless the statement says it."""
 MOST_RECORDS = 10_000
+MOST_BYTES = 4 << 20
+"""Of all records that are looked at; those that came before are enough."""
 WAIT_S, PAUSE_S = 5.0, 0.5
 """For the first record, and for each later one."""
 OPTIONS = OptionTable(
@@ -108,10 +110,17 @@ async def _of_schema(ctx: Context, d: Declared) -> Draft:
 async def _of_records(ctx: Context, d: Declared, most: int) -> Draft:
     async with places.open_store(ctx, d.store) as admin, aclosing(admin.read(d.entity, True)) as records:  # type: ignore[type-var]
         sample = await _first(records, most)
+    return await asyncio.to_thread(_guessed, d, sample)
+
+
+def _guessed(d: Declared, sample: Sequence[Record]) -> Draft:
     whole = Seen()
     for r in sample:
         if r.value is not None:
-            whole.add(_json(d, r))
+            try:
+                whole.add(_json(d, r))
+            except RecursionError:
+                raise TooDeep(what=f'record {r.position} of topic "{d.entity}"') from None
     if not whole.fields:
         raise NotReady(
             what=f'topic "{d.entity}" has no record that is a JSON object', hint="INSERT INTO ENTITY writes one."
@@ -139,7 +148,7 @@ def _key(sample: Sequence[Record]) -> dict[str, str]:
         for key in keys:
             text = (key or b"\xff").decode()
             seen.add(json.loads(text) if text.startswith("{") else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if set(seen.kinds) == {"object"} and seen.fields:
         return {"key.format": "json", "key.type": str(seen.type("sql"))}
@@ -148,14 +157,16 @@ def _key(sample: Sequence[Record]) -> dict[str, str]:
 
 
 async def _first(records: AsyncIterator[Record], most: int) -> list[Record]:
-    """The first records, as many as there are now."""
+    """The first records, as many as there are now, within a bound of bytes."""
     out: list[Record] = []
+    left = MOST_BYTES
     try:
         async with asyncio.timeout(WAIT_S) as limit:
             async for record in records:
                 limit.reschedule(asyncio.get_running_loop().time() + PAUSE_S)
                 out.append(record)
-                if len(out) == most:
+                left -= len(record.value or b"") + len(record.key or b"")
+                if len(out) == most or left <= 0:
                     break
     except TimeoutError:
         pass

@@ -96,16 +96,18 @@ class Seen:
             pass
         return "text"
 
-    def merged(self, other: Seen) -> Seen:
-        """What both saw, as at one place."""
-        out = Seen(self.values + other.values, self.nulls + other.nulls, self.kinds + other.kinds,
-                   max(self.whole, other.whole), max(self.scale, other.scale), max(self.precision, other.precision),
-                   self.elements, dict(self.fields))  # fmt: skip
+    def absorb(self, other: Seen) -> None:
+        """What was seen at another place, as if it had been seen here."""
+        self.values += other.values
+        self.nulls += other.nulls
+        self.kinds.update(other.kinds)
+        self.whole, self.scale = max(self.whole, other.whole), max(self.scale, other.scale)
+        self.precision = max(self.precision, other.precision)
         if other.elements is not None:
-            out.elements = other.elements if out.elements is None else out.elements.merged(other.elements)
+            self.elements = self.elements or Seen()
+            self.elements.absorb(other.elements)
         for name, seen in other.fields.items():
-            out.fields[name] = out.fields[name].merged(seen) if name in out.fields else seen
-        return out
+            self.fields.setdefault(name, Seen()).absorb(seen)
 
     def type(self, layout: str) -> Type:
         """The type that holds all of it; times are those of the layout, sql or iso8601."""
@@ -137,7 +139,7 @@ class Seen:
         if objects > _SPARSE and len(self.fields) >= _NAMES and len(self.fields) * objects > _SPARSE * used:
             every = Seen()
             for f in self.fields.values():
-                every = every.merged(f)
+                every.absorb(f)
             if len(every.kinds) <= 1 or set(every.kinds) <= _NUMBERS:
                 return Type("MAP", args=(TEXT, every.type(layout)))
         return Type("STRUCT", fields=tuple((n, f.type(layout)) for n, f in self.fields.items()))

@@ -47,7 +47,7 @@ from pgstream.stores.spec import Can
 _WIDENING = (("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE"), ("VARBINARY", "BYTES"),
              ("BYTES", "VARBINARY"))  # fmt: skip
 
-_CONSTANT = re.compile(r"'(?:[^'\\]|\\.|'')*'|-?\d[\w.+-]*|true|false", re.I | re.S)  # a literal as Spark SQL
+_CONSTANT = re.compile(r"'(?:[^'\\]++|\\.|'')*+'|-?\d[\w.+-]*|true|false", re.I | re.S)  # a literal as Spark SQL
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ Words = tuple[str, ...]
 Decide = Callable[[str, Words, Snapshot, Session], type[Statement] | None]
 _STREAMING = ("stream", "changelog")
 
-_PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+"|`(?:[^`]|``)+`)'
+_PART = r'(?:[^\W\d][\w$]*|"(?:[^"]++|"")++"|`(?:[^`]++|``)++`)'
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _FROM = re.compile(
     rf"(?:\b(?:FROM|JOIN|COPY|TABLE)\s+|\b(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*|,\s*)(?=({_NAME}))", re.I

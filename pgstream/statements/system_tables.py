@@ -18,7 +18,7 @@ from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import blanked
 from pgstream.statements.base import Context, Result, Statement
 
-_NAMED = re.compile(r'"?\bdeltastream"?\s*\.\s*"?sys"?\s*\.\s*(?P<table>"(?:[^"]|"")*"|`[^`]*`|\w+)', re.I)
+_NAMED = re.compile(r'"?\bdeltastream"?\s*\.\s*"?sys"?\s*\.\s*(?P<table>"(?:[^"]++|"")*+"|`[^`]*`|\w+)', re.I)
 _RENAMED = re.compile(r"\bpg_deltastream\s*\.", re.I)
 
 

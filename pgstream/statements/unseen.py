@@ -19,7 +19,7 @@ from pgstream.sql.cursor import Cursor
 from pgstream.sql.sniff import blanked
 from pgstream.statements.base import Context, Result, Session, Statement
 
-_PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
+_PART = r'(?:[^\W\d][\w$]*|"(?:[^"]++|"")++")'
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _NAMED = re.compile(
     rf"\b(?:(?P<word>FROM|JOIN|COPY|INTO|ON|ONLY|EXISTS|TABLE|UPDATE|VIEW|INDEX)\s+(?:CONCURRENTLY\s+)?|(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*)"

@@ -24,7 +24,9 @@ SOURCES = ("source", "system")
 """Where a change was: the name of that column, and the one that older scripts have."""
 WIDEST = "DECIMAL(38, 18)"
 """Of a numeric without a precision: what it can hold of it."""
-_PART = re.compile(r"\s*(?P<name>\"(?:[^\"]|\"\")+\"|[\w$]+)\s+(?P<type>\S.*)", re.S)
+_DIMENSIONS = 6
+"""Of an array; PostgreSQL itself has no more, but what answers may be anybody's program."""
+_PART = re.compile(r"\s*(?P<name>\"(?:[^\"]++|\"\")++\"|[\w$]+)\s+(?P<type>\S.*)", re.S)
 
 
 def deltastream(type_: str, dimensions: int = 1) -> str:
@@ -33,7 +35,7 @@ def deltastream(type_: str, dimensions: int = 1) -> str:
     ``dimensions``: those that an array was declared with, which PostgreSQL's name of the type does not say.
     """
     if type_.endswith("[]"):
-        nested = max(1, dimensions)
+        nested = min(max(1, dimensions), _DIMENSIONS)
         return "ARRAY<" * nested + deltastream(type_[:-2]) + ">" * nested
     if type_ in _SCALARS:
         return _SCALARS[type_]

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgstream.errors import PgStreamError
+from pgstream.errors import InvalidOption, PgStreamError
 from pgstream.formats.avro_values import fits, readable, shown, written
 from pgstream.formats.columns import Unfit
-from pgstream.statements.entities import _pattern
+from pgstream.sql.cursor import Cursor
+from pgstream.statements.entities import ListEntities, _pattern
 from pgstream.statements.entity_bytes import plain, primitive
 
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -151,3 +152,16 @@ def test_patterns_of_names() -> None:
     assert [bool(_pattern(p).fullmatch("a.b_c%")) for p in ("a%", "a.b_c_", "%b\\_c\\%", "a.b", "A%", "a_b%")] == [
         True, True, True, False, False, True,
     ]  # fmt: skip
+    for like, well in (
+        ("%", True), ("%%_%", True), ("%.b%c%", True), ("%b%b%", False), ("a%%%c\\%", True), ("%\\", False),
+        ("a.b_c%a.b_c%", False), ("______", True), ("_%______", False),
+    ):  # fmt: skip
+        assert bool(_pattern(like).fullmatch("a.b_c%")) == well, like
+
+
+def test_a_pattern_of_names_that_fits_in_many_ways() -> None:
+    """Python's own would try them one by one, for days."""
+    assert _pattern("%a" * 40 + "%b").fullmatch("a" * 200) is None
+    assert _pattern("%a" * 40 + "%").fullmatch("a" * 200) is not None
+    with pytest.raises(InvalidOption, match="at most 1000 characters"):
+        ListEntities.parse(Cursor("LIST ENTITIES IN STORE s LIKE '%s'" % ("%" * 1001)))

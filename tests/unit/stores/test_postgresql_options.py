@@ -91,6 +91,9 @@ def test_tls_is_asked_of_both_clients() -> None:
 def test_arrays_have_the_dimensions_that_they_were_declared_with() -> None:
     assert columns.deltastream("integer[]", 2) == "ARRAY<ARRAY<INTEGER>>"
     assert columns.deltastream("numeric(4,1)[]", 0) == "ARRAY<DECIMAL(4, 1)>"
+    assert (
+        columns.deltastream("bytea[]", 2**31 - 1) == "ARRAY<" * 6 + "VARBINARY" + ">" * 6
+    )  # who says so is no PostgreSQL
 
 
 def test_a_stream_has_the_change_as_columns() -> None:
