@@ -17,6 +17,8 @@ from pgstream.errors import ConfigurationError
 from pgstream.names import quote_always
 
 _PASSWORD = ["local all all scram-sha-256", "host all all 127.0.0.1/32 scram-sha-256"]
+# PostgreSQL lets everybody into these, to whom they are not there.
+_TEMPLATES = "template0,template1"
 
 
 def write_access(folder: Path, owner: User, superuser: str, without_password: Collection[str]) -> None:
@@ -26,6 +28,10 @@ def write_access(folder: Path, owner: User, superuser: str, without_password: Co
         users = ",".join(u if u == "all" else quote_always(u) for u in sorted(without_password))
         lines[:0] = [f"local all {superuser} scram-sha-256", f"local all {users} peer map=server"]
         names = f"server {quote_always(_own_name())} all\n"
+    lines[:0] = [
+        f"local {_TEMPLATES} {superuser} scram-sha-256", f"host {_TEMPLATES} {superuser} 127.0.0.1/32 scram-sha-256",
+        f"local {_TEMPLATES} all reject", f"host {_TEMPLATES} all all reject",
+    ]  # fmt: skip
     for name, text in (("pg_hba.conf", "\n".join(lines) + "\n"), ("pg_ident.conf", names)):
         file = folder / name
         file.write_text("# Written by pgstream at every start.\n" + text)

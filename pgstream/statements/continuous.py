@@ -179,8 +179,8 @@ async def placed(ctx: Context, p: Prepared, undo: AsyncExitStack, at: int | None
 
     Errors: BeingRead.
     """
-    await alone.check(ctx, p.plan, at)
     p = replace(p, plan=await begun(ctx, p.plan))
+    await alone.check(ctx, p.plan, at)
     await topics.settle_logs(ctx, p.plan, undo)
     if p.plan.real_time:
         ctx.notice(real_time.NOTICE)
@@ -231,8 +231,10 @@ async def replace_view(
 
 async def begun(ctx: Context, whole: Plan) -> Plan:
     """The plan, its sources that begin with what comes from now on told where that is: not where they end when a
-    worker comes to start it. What comes once the statement is answered is read.
+    worker comes to start it. What comes once the statement is answered is read. What only the sources' owners may read
+    by is left out.
     """
+    whole = alone.own(ctx, whole)
     latest = {(s.store, s.entity) for s in sources(whole.root) if s.starting_position == "latest"}
     places = {place: await _latest(ctx, *place) for place in sorted(latest)}
 

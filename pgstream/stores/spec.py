@@ -374,10 +374,11 @@ class Admin(Protocol):
 @dataclass(frozen=True, slots=True)
 class Alone:
     """A parameter's value is the name of something that one query at a time reads by. ``of_entity``: each entity has
-    such names of its own; otherwise they are the store's."""
+    such names of its own; otherwise they are the store's. ``used_up``: what one reads by it nobody else gets."""
 
     noun: str
     of_entity: bool = False
+    used_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

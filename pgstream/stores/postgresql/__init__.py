@@ -34,7 +34,7 @@ STORE = StoreType(
         "source.max.records.per.trigger",
     ),
     kinds_apart=True,
-    alone={"postgresql.slot.name": Alone("replication slot")},
+    alone={"postgresql.slot.name": Alone("replication slot", used_up=True)},
     takes=("postgresql.slot.name", "postgresql.publication.name"),
     trouble="pgstream.stores.postgresql.troubles:trouble",
     leaves=True,

@@ -123,7 +123,19 @@ async def test_settings(postgres: Postgres) -> None:
 
 async def test_nobody_gets_in_without_a_password(postgres: Postgres) -> None:
     rules = ask(postgres.url("postgres"), "SELECT array_agg(DISTINCT auth_method) FROM pg_hba_file_rules")
-    assert rules == ["scram-sha-256"]
+    assert rules == ["reject", "scram-sha-256"]
+
+
+async def test_a_template_is_the_superusers(postgres: Postgres) -> None:
+    """PostgreSQL's own rights let everybody in, where what one makes stays in all databases that are made of it."""
+    ask(postgres.url("postgres"), "CREATE ROLE someone LOGIN PASSWORD 'someone-1'")
+    for database in ("template1", "template0"):
+        for url in (postgres.url(database, "someone", "someone-1", tcp) for tcp in (False, True)):
+            with pytest.raises(psycopg.OperationalError, match="rejects connection|no pg_hba.conf entry"):
+                ask(url, "SELECT 1")
+    assert ask(postgres.url("template1"), "SELECT 1") == 1
+    assert ask(postgres.url("postgres", "someone", "someone-1"), "SELECT 1") == 1
+    ask(postgres.url("postgres"), "DROP ROLE someone")
 
 
 async def test_data_and_password_are_kept(config: Config) -> None:

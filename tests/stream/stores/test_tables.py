@@ -173,6 +173,52 @@ def test_a_stream_of_a_table_tells_each_change_once(db: psycopg.Connection[Any],
     db.execute(f"TERMINATE QUERY {query}".encode())
 
 
+def test_who_may_only_select_takes_nothing_from_a_declared_slot(
+    server: Server, db: psycopg.Connection[Any], shop: Postgres
+) -> None:
+    """Neither by a SELECT nor by a query of its own, nor anybody by a SELECT, nor while the owner's query is errored."""
+    shop.run("CREATE TABLE kept (id int PRIMARY KEY, n int)",
+             "SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")  # fmt: skip
+    for text in ("USE ROLE useradmin", "CREATE ROLE kept_reader",
+                 "INVITE USER 'kept_user' WITH ('default_role' = kept_reader, 'password' = 'kept-reader-1')",
+                 "USE ROLE securityadmin", "GRANT CREATE_QUERY ON ORGANIZATION TO ROLE kept_reader",
+                 "USE ROLE sysadmin",
+                 """CREATE STREAM kept_cdc WITH ('store' = pg_tables, 'postgresql.table.name' = 'kept',
+                    'postgresql.slot.name' = 'kept')""",
+                 "GRANT SELECT ON kept_cdc TO ROLE kept_reader", "GRANT USAGE ON DATABASE main TO ROLE kept_reader",
+                 "GRANT USAGE ON DATABASE main TO ROLE kept_reader", "GRANT USAGE, CREATE ON SCHEMA public TO ROLE kept_reader"):  # fmt: skip
+        db.execute(text.encode())
+    shop.run("INSERT INTO kept VALUES (1, 5), (2, 0)")
+    place = "SELECT confirmed_flush_lsn, active FROM pg_replication_slots WHERE slot_name = 'kept'"
+    before = shop.rows(place)
+    said: list[str] = []
+    with server.connect("postgres", user="kept_user", password="kept-reader-1") as invited:
+        [(invitation, *_)] = invited.execute("LIST MY INVITATIONS").fetchall()
+        invited.execute(f"ACCEPT INVITATION {invitation}".encode())
+    with server.connect(user="kept_user", password="kept-reader-1") as reader:
+        reader.add_notice_handler(lambda n: said.append(str(n.message_primary)))
+        first = "SELECT after->id AS id FROM kept_cdc LIMIT 2"
+        assert sorted(reader.execute(first).fetchall()) == [(1,), (2,)]
+        assert "parameter 'postgresql.slot.name' is left out: reading by it needs USAGE on its store" in said
+        theirs = query_of(reader, "CREATE MATERIALIZED VIEW kept_theirs AS SELECT after->id AS id FROM kept_cdc")
+        within(60, lambda: reader.execute("SELECT count(*) FROM kept_theirs").fetchall() == [(2,)])
+        db.add_notice_handler(lambda n: said.append(str(n.message_primary)))
+        assert sorted(db.execute(first).fetchall()) == [(1,), (2,)]
+        assert "parameter 'postgresql.slot.name' = 'kept' is left out: what is read by it is not given again" in said
+        assert shop.rows(place) == before
+        view = "CREATE MATERIALIZED VIEW kept_by AS SELECT after->id AS id, 10 / after->n AS n FROM kept_cdc"
+        query = query_of(db, view)
+        within(60, lambda: [r for r in db.execute("LIST QUERIES").fetchall() if r[0] == query and r[4] == "errored"])
+        before = shop.rows(place)
+        assert sorted(reader.execute(first).fetchall()) == sorted(db.execute(first).fetchall()) == [(1,), (2,)]
+        with pytest.raises(psycopg.errors.ObjectInUse, match=f'slot "kept" is read by query {query} already'):
+            db.execute(view.replace("kept_by", "kept_by_another").encode())
+        assert shop.rows(place) == before
+        reader.execute(f"TERMINATE QUERY {theirs}".encode())
+        db.execute(f"TERMINATE QUERY {query}".encode())
+    shop.run("SELECT pg_drop_replication_slot('kept')")
+
+
 def test_a_stream_of_several_tables(db: psycopg.Connection[Any], shop: Postgres) -> None:
     """By commit; a row is JSON, as BYTES. Where a change was has the name that older scripts say."""
     shop.run("CREATE SCHEMA far", "CREATE TABLE firsts (id int PRIMARY KEY, v text)",
