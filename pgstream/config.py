@@ -80,7 +80,12 @@ SETTINGS: tuple[Setting, ...] = (
         900,
         "Seconds until a statement of ours ends (53400) whose client takes no rows; 0: never.",
     ),
-    Setting("max_streams_per_user", "integer", 50, "Streaming SELECTs that one user may run at once; 0: no bound."),
+    Setting(
+        "max_streams_per_user",
+        "integer",
+        50,
+        "Streaming SELECTs and PRINT ENTITY that one user may run at once; 0: no bound.",
+    ),
     Setting(
         "view_log_mb",
         "integer",

@@ -6,13 +6,16 @@ Java both read, whatever was given. Must not know: which stores or registries th
 
 from __future__ import annotations
 
+import base64
+import math
+import re
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -25,6 +28,12 @@ from pgstream.errors import InvalidOption
 AUTHORITIES, CERTIFICATE, KEY = "tls.ca_cert_file", "tls.client.cert_file", "tls.client.key_file"
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 PASSPHRASE = "tls.client.key_passphrase"  # noqa: S105
+_MOST = {KEY: 1 << 14}
+_MOST_ELSE = 300_000
+"""Characters of a text, all authorities of a system among them: whoever uses the store has it taken apart."""
+_ROUNDS, _WORK = 5_000_000, 1 << 24
+"""Of a passphrase's hash, as PBKDF2 and scrypt count. An encrypted key says itself how many it takes to open it."""
+_SCRYPT = bytes.fromhex("06092b06010401da47040b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +68,68 @@ def _check(options: Mapping[str, str], name: str, kind: str) -> None:
             what=f'invalid value for parameter "{name}"',
             hint=f"Give the PEM text itself as the value: -----BEGIN {kind}----- and so on.",
         )
+    if len(options.get(name, "")) > (most := _MOST.get(name, _MOST_ELSE)):
+        raise InvalidOption(what=f'parameter "{name}" has more than {most} characters')
 
 
 def _plain_key(text: str, passphrase: str | None) -> str:
     encrypted = "ENCRYPTED" in text
     if encrypted and not passphrase:
         raise InvalidOption(what=f'the key in "{KEY}" is encrypted', hint=f"Give its passphrase in '{PASSPHRASE}'.")
+    if encrypted and _costs_too_much(text):
+        raise InvalidOption(
+            what=f'the key in "{KEY}" takes too many rounds to decrypt',
+            hint="openssl pkcs8 -topk8 -iter 1000000 writes it with fewer.",
+        )
     try:
-        found = load_pem_private_key(text.encode(), passphrase.encode() if encrypted and passphrase else None)
-    except (ValueError, UnsupportedAlgorithm):
+        # It is not proven here that its numbers are primes, which takes seconds of a long one: it is the user's own.
+        found = load_pem_private_key(
+            text.encode(),
+            passphrase.encode() if encrypted and passphrase else None,
+            unsafe_skip_rsa_key_validation=True,
+        )
+    except (ValueError, UnsupportedAlgorithm, InternalError):
         # What the library says of it may hold parts of the key.
         wrong = f'"{PASSPHRASE}" does not open the key' if encrypted else "it is not a private key in PEM"
         raise InvalidOption(what=f'invalid value for parameter "{KEY}": {wrong}') from None
     return found.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def _costs_too_much(text: str) -> bool:
+    """Whether an encrypted key of PKCS #8 says that its passphrase is to be hashed for very long (RFC 8018). One that
+    is not of its form is for the library to refuse.
+    """
+    body = re.search(r"-----BEGIN ENCRYPTED PRIVATE KEY-----([^-]*)-----END", text)
+    if body is None:
+        return False  # older forms hash once
+    try:
+        whole = _parts(base64.b64decode("".join(body[1].split())))
+        algorithm = _parts(next(_parts(next(whole)[1]))[1], deep=True)
+        numbers = [int.from_bytes(value) for tag, value in algorithm if tag == _INTEGER]
+    except (ValueError, IndexError, StopIteration):
+        return False
+    is_scrypt = _SCRYPT in base64.b64decode("".join(body[1].split()))[:64]
+    return max(numbers, default=0) > _ROUNDS or (is_scrypt and math.prod(numbers[:3]) > _WORK)
+
+
+_INTEGER, _SEQUENCE = 0x02, 0x30
+
+
+def _parts(data: bytes, deep: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Tags and contents of what stands in a row in DER. Errors: ValueError, IndexError."""
+    at = 0
+    while at < len(data):
+        tag, size, at = data[at], data[at + 1], at + 2
+        if size & 0x80:
+            many = size & 0x7F
+            size, at = int.from_bytes(data[at : at + many]), at + many
+        value = data[at : at + size]
+        if len(value) != size:
+            raise ValueError("cut")
+        at += size
+        yield tag, value
+        if deep and tag == _SEQUENCE:
+            yield from _parts(value, deep)
 
 
 def system_authorities() -> str | None:

@@ -2,14 +2,16 @@
 
 Owns: the privileges that a query of each kind rests on while it runs. Its statement asked for the same ones, and for
 those of making something, when it was made (``statements.access``).
-Must not know: who starts it. Start reading at ``lost``.
+Must not know: who starts it. Start reading at ``lost``; ``Reading`` is the same of a client's SELECT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, QueryRecord, Snapshot
+from pgstream.errors import InsufficientPrivilege
 from pgstream.names import FullName
 
 
@@ -17,6 +19,35 @@ def lost(snapshot: Snapshot, query: QueryRecord) -> str | None:
     """What is missing, in a sentence; None when the query may run."""
     missing = next(_missing(snapshot, query), None)
     return None if missing is None else f'role "{query.owner}" {missing}'
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What lets a client read: a role that its login may work in, and relations, by their full names, that the role may
+    read.
+    """
+
+    login: str
+    role: str
+    sources: Sequence[str]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, login: str, role: str, names: Sequence[str]) -> Reading:
+        """As far as it is so now: what somebody may read for another reason is not taken away with it."""
+        login = login if role in snapshot.access.usable(login) else ""
+        seen = snapshot.seen_by(role)
+        return cls(login, role, [n for n in names if not list(_relation(snapshot, seen, role, "select", n))])
+
+    def lost(self, snapshot: Snapshot) -> InsufficientPrivilege | None:
+        """What is missing; None where it may go on."""
+        if self.login and self.role not in snapshot.access.usable(self.login):
+            return InsufficientPrivilege(kind="role", name=self.role, detail="It was taken while rows were read.")
+        seen = snapshot.seen_by(self.role)
+        for name in self.sources:
+            for missing in _relation(snapshot, seen, self.role, "select", name):
+                detail = f'Role "{self.role}" {missing}, which it had when rows began to be read.'
+                return InsufficientPrivilege(kind="relation", name=name, detail=detail)
+        return None
 
 
 def _missing(snapshot: Snapshot, query: QueryRecord) -> Iterator[str]:

@@ -22,6 +22,7 @@ import structlog
 
 from pgstream import traces, types
 from pgstream.catalog.records import QueryRecord
+from pgstream.catalog.rights import Reading
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import faults, readers, requests
@@ -102,6 +103,7 @@ class ComputePool:
         self._results: dict[str, ResultStream | Computation] = {}
         self._plans: dict[str, Plan] = {}  # of what is among the results and has begun
         self._places: dict[str, Place] = {}  # of the same
+        self._reads: dict[str, Reading] = {}  # of those of them that are a client's SELECT
         self._leaving: set[asyncio.Task[None]] = set()
         self._asked: dict[int, asyncio.Future[Analyzed | Compiled]] = {}
         self._ids = itertools.count(1)
@@ -346,10 +348,14 @@ class ComputePool:
         finally:
             del self._asked[id]
 
-    def open_result(self, plan: Plan, role: str, place: Place) -> ResultStream:
-        """Rows of a role's interactive SELECT. ``aclose`` ends its Spark query."""
+    def open_result(self, plan: Plan, reading: Reading, place: Place) -> ResultStream:
+        """Rows of an interactive SELECT. ``aclose`` ends its Spark query."""
         query = str(uuid.uuid4())
-        made = partial(requests.start_result, self._catalog, query, plan, role)
+
+        async def made() -> Start:
+            self._reads[query] = reading
+            return await requests.start_result(self._catalog, query, plan, reading.role)
+
         starts = self._of_statement(query, place, plan, made)
         return ResultStream(query, starts, self._pool.send, partial(self._forget, place))
 
@@ -378,7 +384,15 @@ class ComputePool:
         self._results.pop(query, None)
         self._plans.pop(query, None)
         self._places.pop(query, None)
+        self._reads.pop(query, None)
         place.leave()
+
+    def end_unentitled(self) -> None:
+        """End the SELECTs whose client may not read any more what they read."""
+        for query, reading in list(self._reads.items()):
+            stream = self._results.get(query)
+            if isinstance(stream, ResultStream) and (lost := reading.lost(self._catalog.snapshot)) is not None:
+                stream.deny(lost)
 
     # What the worker says
 

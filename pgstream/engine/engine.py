@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -19,6 +19,7 @@ import structlog
 from pgstream import traces
 from pgstream.catalog import kinds
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, ObjectRecord
+from pgstream.catalog.rights import Reading
 from pgstream.catalog.store import Catalog
 from pgstream.config import Config
 from pgstream.engine import launch, requests
@@ -28,7 +29,7 @@ from pgstream.engine.compute import Columns, ComputePool, PoolFacts
 from pgstream.engine.forward import Ask, Forward
 from pgstream.engine.history import History
 from pgstream.engine.launch import Launch
-from pgstream.engine.readers import Readers
+from pgstream.engine.readers import Place, Readers
 from pgstream.engine.replacements import Replacements
 from pgstream.engine.results import ResultStream
 from pgstream.engine.retention import Retention
@@ -168,6 +169,7 @@ class Engine:
                     if self._wants(name):
                         self.pool(name).wake()
                 for pool in list(self._pools.values()):
+                    pool.end_unentitled()
                     await self._settle(pool, pool.name in busy)
                 await self._mend()
                 await self._retention.look()
@@ -271,11 +273,18 @@ class Engine:
         """The descriptor set of a .proto text. Errors: UnusableSchema, EngineUnavailable, NotReady."""
         return await self._usable(pool).compile(text, refers)
 
-    def open_result(self, plan: Plan, role: str, pool: str = DEFAULT, *, user: str = "") -> ResultStream:
-        """Rows of a role's interactive SELECT. ``aclose`` ends its Spark query; TooManyStreams may come for the first
-        row.
+    def open_result(
+        self, plan: Plan, role: str, pool: str = DEFAULT, *, user: str = "", login: str = "", reads: Sequence[str] = ()
+    ) -> ResultStream:
+        """Rows of a role's interactive SELECT from relations, by their full names. ``aclose`` ends its Spark query;
+        TooManyStreams may come for the first row, InsufficientPrivilege for any, when a right to it has been taken.
         """
-        return self._usable(pool).open_result(plan, role, self._readers.place(user))
+        reading = Reading.of(self._catalog.snapshot, login, role, reads)
+        return self._usable(pool).open_result(plan, reading, self._readers.place(user))
+
+    def place(self, user: str) -> Place:
+        """That of a user's result which the server itself reads, from a store."""
+        return self._readers.place(user)
 
     def computation(
         self, query: str, plan: Plan, table: str, limits: requests.Limits, pool: str = DEFAULT, *, user: str = ""

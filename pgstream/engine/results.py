@@ -133,6 +133,14 @@ class ResultStream(AsyncIterator[Row]):
         """The worker died."""
         self.finish(EngineUnavailable(why=why))
 
+    def deny(self, error: PgStreamError) -> None:
+        """The client may not read this any more, nor what has come for it."""
+        if self._state == "open":
+            self._send(Stop(self.query, forget=True))
+            self._rows.clear()
+            self._chunks.clear()
+        self.finish(error)
+
     def finish(self, error: PgStreamError | None) -> None:
         """No more rows come: what was buffered is still given, then the error."""
         self._stir()

@@ -8,6 +8,7 @@ Must not know: which method is asked for, what comes after. Start reading at ``a
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pgstream.errors import AuthorizationRefused, PasswordRefused, ProtocolViolation
@@ -53,8 +54,12 @@ def _verifier(client: ClientSession, listener: Listener, user: str, text: str | 
     if verifier is None:
         verifier = scram.Verifier.mock(user, listener.catalog.mock_secret)
         if text:
-            listener.refusals.say(f'user "{user}" has no SCRAM-SHA-256 password', client.address)
+            listener.refusals.say(f'user "{user}" has no SCRAM-SHA-256 password{_OR_LONG}', client.address)
     return verifier
+
+
+_OR_LONG = f" of at most {scram.MOST_ITERATIONS} iterations"
+_deriving = ThreadPoolExecutor(2, thread_name_prefix="passwords")
 
 
 async def _scram(client: ClientSession, user: str, verifier: scram.Verifier) -> scram.Keys:
@@ -78,8 +83,9 @@ async def _password(client: ClientSession, user: str, verifier: scram.Verifier) 
         password = given[:-1].decode()
     except UnicodeDecodeError:
         raise PasswordRefused(user=user) from None
-    # Deriving takes milliseconds: not in the loop that all sessions share.
-    keys = await asyncio.to_thread(verifier.keys_of, password)
+    # Deriving takes milliseconds, or as long as the user's verifier says: not in the loop that all sessions share, nor
+    # on the threads of other work.
+    keys = await asyncio.get_running_loop().run_in_executor(_deriving, verifier.keys_of, password)
     if keys is None:
         raise PasswordRefused(user=user)
     return keys

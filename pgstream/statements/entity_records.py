@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
+from pgstream.engine.readers import Place
 from pgstream.errors import InvalidOption, InvalidText, NoRegistry
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
@@ -86,7 +87,9 @@ class PrintEntity(OfEntity):
         left = self.limit
         if left == 0:
             return
+        place = ctx.engine.place(ctx.catalog.snapshot.access.user_of(ctx.session.user))
         async with (
+            _taken(place),
             places.open_store(ctx, store, self.path.at) as admin,
             showing(ctx, store, places.entity(self.path)) as shown,
             aclosing(admin.read(places.entity(self.path), self.from_beginning)) as records,  # type: ignore[type-var]
@@ -96,6 +99,15 @@ class PrintEntity(OfEntity):
                 left = left - 1 if left is not None else None
                 if left == 0:
                     return
+
+
+@asynccontextmanager
+async def _taken(place: Place) -> AsyncIterator[None]:
+    place.take()
+    try:
+        yield
+    finally:
+        place.leave()
 
 
 async def _line(shown: Shown, r: Record) -> TextRow:

@@ -84,7 +84,10 @@ class SelectStream(Statement):
         await topics.settle_logs(ctx, plan, AsyncExitStack())  # it stays: others may have found it by now
         # A user's tokens count with the user: anybody makes as many of them as wanted.
         user = ctx.catalog.snapshot.access.user_of(ctx.session.user)
-        rows = ctx.engine.open_result(plan, ctx.session.role, ctx.session.pool, user=user)
+        reads = [str(r.full) for r in planned.sources]
+        rows = ctx.engine.open_result(
+            plan, ctx.session.role, ctx.session.pool, user=user, login=ctx.session.user, reads=reads
+        )
         rows.tell_when_quiet(lambda: ctx.notice("still waiting for the first row", hint=hint))
         return Result(ROWS, [Column(c.name, c.type) for c in columns], rows)
 

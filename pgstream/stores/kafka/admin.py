@@ -266,7 +266,11 @@ class KafkaAdmin:
 
     def _open_reader(self, entity: str, from_beginning: bool) -> Any:
         numbers = self._topic(entity).partitions
-        settings = {"group.id": "pgstream-print", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        settings = {
+            "group.id": "pgstream-print", "enable.auto.commit": False, "isolation.level": "read_committed",
+            # In the server's memory, of each who prints: what is shown next, not 64 MB ahead of it.
+            "queued.max.messages.kbytes": 2048, "queued.min.messages": 1000, "fetch.max.bytes": 4 << 20,
+        }  # fmt: skip
         consumer = Consumer({**self._settings, **settings, "allow.auto.create.topics": False})
         # Positions are settled now: what is written after the statement began is shown.
         held = extents(self._admin(), entity, numbers, PATIENCE_S)

@@ -175,7 +175,7 @@ def test_tokens_count_with_their_user(
     async def analyze(*_: Any) -> list[Any]:
         return [("id", types.BIGINT, True)]
 
-    def open_result(*_: Any, user: str) -> None:
+    def open_result(*_: Any, user: str, **__: Any) -> None:
         counted.append(user)
         raise EngineUnavailable(why="there is none in this test")
 

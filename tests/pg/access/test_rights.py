@@ -57,6 +57,36 @@ def test_what_a_query_has_lost(house: House, ask: Ask, keepers: str) -> None:
     assert lost() == 'role "keepers" does not have SELECT on relation main.public.rights_in'
 
 
+def test_what_a_reader_has_lost(house: House, ask: Ask, keepers: str) -> None:
+    for name in ("read_by_right", "read_otherwise"):
+        house.relation(name)
+    ask("GRANT USAGE ON SCHEMA public TO keepers", "GRANT SELECT ON RELATION read_by_right TO ROLE keepers",
+        role="sysadmin")  # fmt: skip
+    names = [f"main.public.{n}" for n in ("read_by_right", "read_otherwise", "there_is_none")]
+    reading = rights.Reading.of(house.catalog.snapshot, "admin", "keepers", names)
+
+    def lost(r: rights.Reading) -> str | None:
+        found = r.lost(house.catalog.snapshot)
+        return None if found is None else f"{found.text}: {found.detail}"
+
+    assert lost(reading) is None
+    ask("REVOKE SELECT ON RELATION read_by_right FROM ROLE keepers", role="sysadmin")
+    assert lost(reading) == (
+        'permission denied for relation main.public.read_by_right: Role "keepers" does not have SELECT on relation '
+        "main.public.read_by_right, which it had when rows began to be read."
+    )
+    ask("GRANT SELECT ON RELATION read_by_right TO ROLE keepers", "REVOKE USAGE ON SCHEMA public FROM keepers",
+        role="sysadmin")  # fmt: skip
+    assert "does not have USAGE on schema main.public" in str(lost(reading))
+    ask("GRANT USAGE ON SCHEMA public TO keepers", role="sysadmin")
+    assert lost(reading) is None
+    ask("CREATE ROLE passing", "GRANT ROLE passing TO USER 'admin'", role="useradmin")
+    passing = rights.Reading.of(house.catalog.snapshot, "admin", "passing", [])
+    assert lost(passing) is None
+    ask("DROP ROLE passing", role="useradmin")
+    assert str(lost(passing)).startswith("permission denied for role passing")
+
+
 def test_grants_as_postgresql_has_them(house: House, ask: Ask, keepers: str) -> None:
     """Adopted, so that no start takes them back, or refused with what to do; PostgreSQL alone never gives half."""
     house.relation("direct", "materialized_view")

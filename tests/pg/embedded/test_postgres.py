@@ -131,7 +131,7 @@ async def test_a_template_is_the_superusers(postgres: Postgres) -> None:
     ask(postgres.url("postgres"), "CREATE ROLE someone LOGIN PASSWORD 'someone-1'")
     for database in ("template1", "template0"):
         for url in (postgres.url(database, "someone", "someone-1", tcp) for tcp in (False, True)):
-            with pytest.raises(psycopg.OperationalError, match="rejects connection|no pg_hba.conf entry"):
+            with pytest.raises(psycopg.OperationalError, match="rejects connection"):
                 ask(url, "SELECT 1")
     assert ask(postgres.url("template1"), "SELECT 1") == 1
     assert ask(postgres.url("postgres", "someone", "someone-1"), "SELECT 1") == 1

@@ -20,7 +20,8 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pgstream import traces
-from pgstream.engine import channel, compute, leave, leftover, life, pool, readers, results, suspects
+from pgstream.catalog.rights import Reading
+from pgstream.engine import channel, compute, engine, leave, leftover, life, pool, readers, results, suspects
 from pgstream.engine.channel import Ended, Fault
 from pgstream.engine.computation import Computation
 from pgstream.engine.history import History
@@ -30,6 +31,7 @@ from pgstream.errors import (
     CrashedWorkers,
     DependentsExist,
     EngineUnavailable,
+    InsufficientPrivilege,
     NotReady,
     RelayedError,
     StoreUnreachable,
@@ -674,6 +676,24 @@ async def test_results_end_with_limit_fault_or_death(bench: Bench) -> None:
                 seen.append(row[0])
         assert seen == ["1", "2", "3"]
     assert not bench.engine.pool("default")._results
+
+
+async def test_who_may_not_read_any_more_reads_no_further(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[InsufficientPrivilege] = []
+    monkeypatch.setattr(Reading, "lost", lambda self, _: lost[0] if lost and self.role == "readers" else None)
+    monkeypatch.setattr(engine, "LOOK_S", 0.01)
+    await bench.engine.start()
+    rows, others = (bench.engine.open_result(result_plan(), role) for role in ("readers", "sysadmin"))
+    await anext(rows)
+    await anext(others)
+    await until(lambda: rows.ready and others.ready)
+    lost.append(InsufficientPrivilege(kind="relation", name="t"))
+    await until(lambda: bench.heard("Stop"))
+    with pytest.raises(InsufficientPrivilege):  # nor what had come for it
+        await anext(rows)
+    await anext(others)
+    assert [m["query"] for m in bench.heard("Stop")] == [rows.query]
+    await others.aclose()
 
 
 async def test_a_user_reads_so_many_at_once(bench: Bench) -> None:
