@@ -51,7 +51,7 @@ async def authenticate(
 def _verifier(client: ClientSession, listener: Listener, user: str, text: str | None) -> scram.Verifier:
     """What PostgreSQL keeps of the user's password, or one that no password fits."""
     verifier = scram.Verifier.parse(text) if text else None
-    if verifier is None:
+    if verifier is None or verifier.iterations > scram.MOST_ITERATIONS:  # PostgreSQL takes any
         verifier = scram.Verifier.mock(user, listener.catalog.mock_secret)
         if text:
             listener.refusals.say(f'user "{user}" has no SCRAM-SHA-256 password{_OR_LONG}', client.address)

@@ -22,7 +22,7 @@ from pgstream.statements.answers import ddl, done, listing, missing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.roles import known_user, user
 from pgstream.statements.shapes import Words
-from pgstream.wire.scram import Verifier
+from pgstream.wire.scram import MOST_ITERATIONS, Verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,6 @@ class DropUser(Statement):
         return done(self.tag, ddl("user", name, "DROP", [name], f"user {name} was dropped from the organization"))
 
 
-_MOST_ITERATIONS = 1_000_000
-"""Each log-in with ``password`` works through them."""
 _ME = ("CURRENT_USER", "SESSION_USER", "CURRENT_ROLE")
 
 
@@ -155,7 +153,7 @@ class AlterUser(Statement):
         at, password = c.at, c.string()
         c.end()
         verifier = Verifier.parse(password)
-        if not password or password.startswith("md5") or (verifier and verifier.iterations > _MOST_ITERATIONS):
+        if not password or password.startswith("md5") or (verifier and verifier.iterations > MOST_ITERATIONS):
             raise InvalidStatement(what="a password must be given as text, or as a SCRAM-SHA-256 verifier", at=at)
         return cls(name, password)
 

@@ -161,13 +161,15 @@ def test_a_start_byte_by_byte(door):
         assert "".join(kind for kind, _ in wire.until_ready()) == "TDDCZ"
 
 
-@pytest.mark.parametrize("user", ["alice", "nobody", "pgstream", "nologin", "passwordless", "md5"])
+@pytest.mark.parametrize("user", ["alice", "nobody", "pgstream", "nologin", "passwordless", "md5", "slow"])
 def test_nobody_learns_which_users_there_are(door, user):
     """A wrong proof is answered alike for all, with a salt that is the same every time."""
     with psycopg.connect(door.postgres.url("postgres"), autocommit=True) as conn:
-        conn.execute("DROP ROLE IF EXISTS nologin, passwordless, md5")
+        conn.execute("DROP ROLE IF EXISTS nologin, passwordless, md5, slow")
         conn.execute("CREATE ROLE nologin NOLOGIN PASSWORD 'x'; CREATE ROLE passwordless LOGIN")
         conn.execute(f"CREATE ROLE md5 LOGIN PASSWORD 'md5{'0' * 32}'")
+        slow = scram.Verifier(scram.MOST_ITERATIONS + 1, bytes(16), bytes(32), bytes(32))
+        conn.execute(f"CREATE ROLE slow LOGIN PASSWORD '{slow}'")
     heard = []
     for _ in range(2):
         with Wire(door.port) as wire:

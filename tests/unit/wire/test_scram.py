@@ -59,11 +59,6 @@ def test_verifier_text():
     assert scram.Verifier.parse(str(VERIFIER)) == VERIFIER
     for text in ("", "md5abc", "SCRAM-SHA-256$x", "SCRAM-SHA-256$4096:$:"):
         assert scram.Verifier.parse(text) is None
-    for iterations, is_read in ((scram.MOST_ITERATIONS, True), (scram.MOST_ITERATIONS + 1, False), (10**5000, False)):
-        text = str(VERIFIER).replace(
-            f"${VERIFIER.iterations}:", f"${'1' + '0' * 5000 if iterations > 10**9 else iterations}:"
-        )
-        assert (scram.Verifier.parse(text) is not None) == is_read
 
 
 def test_keys_are_not_shown():
