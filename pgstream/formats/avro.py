@@ -18,13 +18,10 @@ import fastavro
 import fastavro.schema
 
 from pgstream.errors import NotSupported, TypeMismatch, UnusableSchema
-from pgstream.formats.columns import Field
+from pgstream.formats.columns import DECLARE, MOST, Field, Room, not_deep, within_reason
 from pgstream.types import BOOLEAN, CLOCKS, Type
 
 _DEEPER = ("type", "items", "values", "fields")
-_MOST = 20_000
-"""Types that a schema is made of, those that are said by name counted each time."""
-_DECLARE = "Declare the columns that are wanted; others are passed over."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PLAIN = {
     "boolean": BOOLEAN,
@@ -66,7 +63,8 @@ _WRITTEN: dict[str, Any] = {
 def parsed(text: str, refers: Sequence[str] = ()) -> Any:
     """A schema with the names that it refers to put in. UnusableSchema when it is none."""
     schema, names = named(text, refers)
-    return _Expansion(names).of(schema, ())
+    with within_reason():
+        return _Expansion(names).of(schema, ())
 
 
 def named(text: str, refers: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
@@ -99,7 +97,7 @@ def _strict(schema: Any) -> Any:
 
 
 def _is_decimal(schema: Mapping[str, Any]) -> bool:
-    match schema.get("precision"), schema.get("scale", 0), schema.get("size", _MOST):
+    match schema.get("precision"), schema.get("scale", 0), schema.get("size", MOST):
         case int(precision), int(scale), int(size):
             return precision >= 1 and 0 <= scale <= precision <= math.log10(2) * (8 * size - 1)
     return False
@@ -109,12 +107,10 @@ class _Expansion:
     """Names replaced by what they are the names of, but inside themselves."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
-        self.names, self.left = names, _MOST
+        self.names, self.room = names, Room()
 
     def of(self, schema: Any, within: tuple[str, ...]) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise UnusableSchema(why=f"it has more than {_MOST} types in each other", hint=_DECLARE)
+        self.room.take()
         if isinstance(schema, list):
             return [self.of(s, within) for s in schema]
         if isinstance(schema, str):
@@ -132,7 +128,7 @@ def columns_of(schema: Any) -> tuple[Field, ...]:
     """
     body = _body(schema)
     if isinstance(body, list) and all(_word(b) in ("record", "null") for b in body):
-        return tuple(Field(name, type_, nullable=True) for name, type_ in _type(body, "").fields)
+        return tuple(Field(name, type_, nullable=True) for name, type_ in type_of(body).fields)
     if not isinstance(body, Mapping) or body.get("type") != "record":
         raise UnusableSchema(why="it is not a record, so it has no columns", hint="Declare the one column that it is.")
     if not body["fields"]:
@@ -142,12 +138,17 @@ def columns_of(schema: Any) -> tuple[Field, ...]:
 
 def type_of(schema: Any) -> Type:
     """The one type that a schema is: a STRUCT, if it is a record."""
-    return _type(schema, "")
+    return _whole(schema, "")
+
+
+def _whole(schema: Any, path: str) -> Type:
+    with within_reason():
+        return not_deep(_type(schema, path))
 
 
 def _fields(record: Mapping[str, Any]) -> Iterator[Field]:
     for f in record["fields"]:
-        yield Field(f["name"], _type(f["type"], f["name"]), _nullable(f["type"]))
+        yield Field(f["name"], _whole(f["type"], f["name"]), _nullable(f["type"]))
 
 
 def _nullable(schema: Any) -> bool:
@@ -174,14 +175,14 @@ def _type(schema: Any, path: str) -> Type:
             return Type("VARCHAR")
         named = {_branch(b): b for b in branches}
         if len(named) < len(branches):
-            raise UnusableSchema(why=f'field "{path}" is a union of which two branches have one name', hint=_DECLARE)
+            raise UnusableSchema(why=f'field "{path}" is a union of which two branches have one name', hint=DECLARE)
         return Type("STRUCT", fields=tuple((name, _type(b, path)) for name, b in named.items()))
     word, details = _word(s), s if isinstance(s, Mapping) else {}
     if isinstance(s, Mapping) and isinstance(s["type"], (Mapping, list)):
         return _type(s["type"], path)
     match word:
         case "record" | "error" if not s["fields"]:
-            raise UnusableSchema(why=f'field "{path}" is of record {s["name"]}, which has no fields', hint=_DECLARE)
+            raise UnusableSchema(why=f'field "{path}" is of record {s["name"]}, which has no fields', hint=DECLARE)
         case "record" | "error":
             return Type(
                 "STRUCT", fields=tuple((f["name"], _type(f["type"], f"{path}.{f['name']}")) for f in s["fields"])
@@ -198,7 +199,7 @@ def _type(schema: Any, path: str) -> Type:
     if (word, logical) in _LOGICAL:
         return _LOGICAL[word, logical]
     if word not in _PLAIN:
-        raise UnusableSchema(why=f'field "{path}" is of type {word}, which contains itself', hint=_DECLARE)
+        raise UnusableSchema(why=f'field "{path}" is of type {word}, which contains itself', hint=DECLARE)
     return _PLAIN[word]
 
 
@@ -227,7 +228,8 @@ def schema_of(columns: Sequence[tuple[str, Type]], name: str, base: Any = None) 
         else:
             fields.append({"name": column, "type": ["null", _written(type_, f"{full}_{column}")], "default": None})
     described = {"doc": old["doc"]} if "doc" in old else {}
-    return json.dumps(_named_once({"type": "record", "name": full, **described, "fields": fields}, set()))
+    with within_reason():
+        return json.dumps(_named_once({"type": "record", "name": full, **described, "fields": fields}, set()))
 
 
 def _named_once(schema: Any, seen: set[str]) -> Any:
@@ -247,7 +249,7 @@ def _named_once(schema: Any, seen: set[str]) -> Any:
 
 def _same(schema: Any, type_: Type) -> bool:
     try:
-        found = _type(schema, "")
+        found = _whole(schema, "")
     except UnusableSchema:
         return False
     narrow = {"TINYINT": "INTEGER", "SMALLINT": "INTEGER", "BYTES": "VARBINARY"}

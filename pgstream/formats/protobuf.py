@@ -31,7 +31,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from pgstream.errors import TypeMismatch, UnusableSchema
-from pgstream.formats.columns import Field
+from pgstream.formats.columns import DECLARE, Field, Room, not_deep, within_reason
 from pgstream.types import BOOLEAN, Type
 
 _F = FieldDescriptor
@@ -67,7 +67,6 @@ KNOWN: dict[str, bytes] = {
 """Files that a descriptor may import without carrying them, as the kernel has them."""
 _HIGHEST = (1 << 29) - 1
 """The highest number that a field may have."""
-_DECLARE = "Declare the columns that are wanted; others are passed over."
 
 
 def message(files: bytes, name: str) -> Descriptor:
@@ -91,14 +90,11 @@ def pruned(files: bytes, name: str) -> bytes:
     all_ = _files(files)
     wanted = message(files, name).file.name
     needed: set[str] = set()
-
-    def need(file: str) -> None:
-        if file in all_ and file not in needed:
+    found = [wanted]
+    while found:
+        if (file := found.pop()) in all_ and file not in needed:
             needed.add(file)
-            for other in all_[file].dependency:
-                need(other)
-
-    need(wanted)
+            found.extend(all_[file].dependency)
     return FileDescriptorSet(file=[f for n, f in all_.items() if n in needed]).SerializeToString()
 
 
@@ -116,35 +112,46 @@ def _files(files: bytes) -> dict[str, FileDescriptorProto]:
 
 def _ordered(files: dict[str, FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
     """Each file after those that it imports, well-known ones filled in."""
-    done: set[str] = set()
+    seen: set[str] = set()
+    # The files that import each other down to the one that is looked at, and what of their imports is left.
+    under: list[tuple[FileDescriptorProto | None, Iterator[str]]] = [(None, iter(files))]
+    while under:
+        file, imports = under[-1]
+        if (name := next((n for n in imports if n not in seen), None)) is not None:
+            seen.add(name)
+            found = _file(files, name)
+            under.append((found, iter(found.dependency)))
+        else:
+            under.pop()
+            if file is not None:
+                yield file
 
-    def visit(name: str) -> Iterator[FileDescriptorProto]:
-        if name in done:
-            return
-        done.add(name)
-        file = files.get(name) or (FileDescriptorProto.FromString(KNOWN[name]) if name in KNOWN else None)
-        if file is None:
-            raise UnusableSchema(
-                why=f'file "{name}" is imported, and not there', hint="protoc --include_imports puts it in."
-            )
-        for other in file.dependency:
-            yield from visit(other)
-        yield file
 
-    for name in files:
-        yield from visit(name)
+def _file(files: dict[str, FileDescriptorProto], name: str) -> FileDescriptorProto:
+    file = files.get(name) or (FileDescriptorProto.FromString(KNOWN[name]) if name in KNOWN else None)
+    if file is None:
+        raise UnusableSchema(
+            why=f'file "{name}" is imported, and not there', hint="protoc --include_imports puts it in."
+        )
+    return file
 
 
 def columns_of(m: Descriptor) -> tuple[Field, ...]:
-    """The fields of a message. UnusableSchema for one that contains itself, or that holds a message without fields."""
+    """The fields of a message. UnusableSchema for one that contains itself, that holds a message without fields, or
+    that stands for too many types.
+    """
     if not m.fields:
         raise UnusableSchema(why=f"message {m.full_name} has no fields")
-    return tuple(Field(f.name, type_of(f), f.has_presence and not f.is_required) for f in m.fields)
+    types = _Types()
+    with within_reason():
+        return tuple(
+            Field(f.name, not_deep(types.of(f, (m.full_name,))), f.has_presence and not f.is_required) for f in m.fields
+        )
 
 
 def struct_of(m: Descriptor) -> Type:
     """The message as one type: the type of a key."""
-    return Type("STRUCT", fields=tuple((f.name, f.type) for f in columns_of(m)))
+    return not_deep(Type("STRUCT", fields=tuple((f.name, f.type) for f in columns_of(m))))
 
 
 def is_map(f: FieldDescriptor) -> bool:
@@ -162,30 +169,44 @@ def _owner(f: FieldDescriptor) -> Descriptor:
     return f.containing_type
 
 
-def type_of(f: FieldDescriptor, within: tuple[str, ...] = ()) -> Type:
-    """The type of a field."""
-    within = within or (_owner(f).full_name,)
-    if is_map(f):
-        key, value = (message_of(f).fields_by_number[n] for n in (1, 2))
-        return Type("MAP", args=(_single(key, within), _single(value, within)))
-    one = _single(f, within)
-    return Type("ARRAY", args=(one,)) if f.is_repeated else one
+class _Types:
+    """The types of fields, counted."""
 
+    def __init__(self) -> None:
+        self._room = Room()
+        self._decimals: dict[str, tuple[int, int] | None] = {}
 
-def _single(f: FieldDescriptor, within: tuple[str, ...]) -> Type:
-    if f.type not in _MESSAGES:
-        return _PLAIN[f.type]
-    m = message_of(f)
-    if m.full_name in _ONE_VALUE:
-        return _ONE_VALUE[m.full_name]
-    if m.full_name == DECIMAL and (said := _precision(f)) is not None:
-        return Type("DECIMAL", said)
-    if m.full_name in within:
-        raise UnusableSchema(why=f'field "{f.name}" is of message {m.full_name}, which contains itself', hint=_DECLARE)
-    if not m.fields:
-        raise UnusableSchema(why=f'field "{f.name}" is of message {m.full_name}, which has no fields', hint=_DECLARE)
-    inner = (*within, m.full_name)
-    return Type("STRUCT", fields=tuple((g.name, type_of(g, inner)) for g in m.fields))
+    def of(self, f: FieldDescriptor, within: tuple[str, ...]) -> Type:
+        """A field's type. ``within``: the messages that it lies in."""
+        self._room.take()
+        if is_map(f):
+            key, value = (message_of(f).fields_by_number[n] for n in (1, 2))
+            return Type("MAP", args=(self._single(key, within), self._single(value, within)))
+        one = self._single(f, within)
+        return Type("ARRAY", args=(one,)) if f.is_repeated else one
+
+    def _single(self, f: FieldDescriptor, within: tuple[str, ...]) -> Type:
+        if f.type not in _MESSAGES:
+            return _PLAIN[f.type]
+        m = message_of(f)
+        if m.full_name in _ONE_VALUE:
+            return _ONE_VALUE[m.full_name]
+        if m.full_name == DECIMAL and (said := self._precision(f)) is not None:
+            return Type("DECIMAL", said)
+        if m.full_name in within:
+            raise UnusableSchema(
+                why=f'field "{f.name}" is of message {m.full_name}, which contains itself', hint=DECLARE
+            )
+        if not m.fields:
+            raise UnusableSchema(why=f'field "{f.name}" is of message {m.full_name}, which has no fields', hint=DECLARE)
+        inner = (*within, m.full_name)
+        return Type("STRUCT", fields=tuple((g.name, self.of(g, inner)) for g in m.fields))
+
+    def _precision(self, f: FieldDescriptor) -> tuple[int, int] | None:
+        """Looked up once for a field, whose options may be long, however often its message is in others."""
+        if f.full_name not in self._decimals:
+            self._decimals[f.full_name] = _precision(f)
+        return self._decimals[f.full_name]
 
 
 def _precision(f: FieldDescriptor) -> tuple[int, int] | None:
@@ -261,58 +282,68 @@ def place(m: Descriptor) -> tuple[str, ...]:
     return (*(place(m.containing_type) if m.containing_type is not None else ()), m.name)
 
 
-def check_writes(m: Descriptor, columns: Sequence[tuple[str, Type]], path: str = "") -> None:
+def check_writes(m: Descriptor, columns: Sequence[tuple[str, Type]]) -> None:
     """TypeMismatch for a column that no field of its name can take, and for a required field without a column."""
-    names = {name for name, _ in columns}
-    for f in m.fields:
-        if f.is_required and f.name not in names:
-            raise TypeMismatch(what=f'required field "{path}{f.name}" of message {m.full_name} is no column')
-    for name, type_ in columns:
-        if (found := m.fields_by_name.get(name)) is None:
-            raise TypeMismatch(
-                what=f'message {m.full_name} has no field for column "{path}{name}"',
-                hint="Leave the column out, or name it with AS as the field is.",
-            )
-        if not takes(found, type_, path + name):
-            raise TypeMismatch(what=f'column "{path}{name}" of type {type_} cannot be written to {_said(found)}')
+    _Writes().check(m, columns, "")
 
 
-def takes(f: FieldDescriptor, type_: Type, path: str) -> bool:
-    """Whether a column of this type can be written to a field (as ``ProtobufWriter.scala`` does it)."""
-    if is_map(f):
-        fields = message_of(f).fields_by_number
-        return type_.name == "MAP" and all(_one_takes(fields[n], t, path) for n, t in enumerate(type_.args, 1))
-    if f.is_repeated:
-        return type_.name == "ARRAY" and _one_takes(f, type_.args[0], path)
-    return _one_takes(f, type_, path)
+class _Writes:
+    """What columns are written to; the fields of a message are gone through once, however many columns are of it."""
 
+    def __init__(self) -> None:
+        self._required: dict[str, list[str]] = {}
 
-def _one_takes(f: FieldDescriptor, t: Type, path: str) -> bool:
-    whole = t.name in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
-    match f.type:
-        case _F.TYPE_ENUM:
-            return whole or t.name == "VARCHAR"
-        case _F.TYPE_UINT64 | _F.TYPE_FIXED64:
-            return whole or (t.name == "DECIMAL" and (*t.params, 0, 0)[1] == 0)
-        case n if n in INTEGERS or n in BIGINTS:
-            return whole
-        case _F.TYPE_DOUBLE:
-            return t.name in ("DOUBLE", "FLOAT", "INTEGER", "SMALLINT", "TINYINT")
-        case _F.TYPE_BYTES:
-            return t.name in ("VARBINARY", "BYTES")
-        case n if n not in _MESSAGES:
-            return t.name == _PLAIN[n].name
-    m = message_of(f)
-    if t.name == "STRUCT":
-        check_writes(m, t.fields, f"{path}.")
-        return True
-    if m.full_name in (DECIMAL, "google.type.Decimal"):
-        return t.name == "DECIMAL"
-    if m.full_name == "google.protobuf.Timestamp":
-        return t.name in ("TIMESTAMP", "TIMESTAMP_LTZ")
-    if m.full_name in _ONE_VALUE and m.file.name == "google/protobuf/wrappers.proto":
-        return _one_takes(m.fields_by_number[1], t, path)
-    return m.full_name in _ONE_VALUE and t.name == _ONE_VALUE[m.full_name].name
+    def check(self, m: Descriptor, columns: Sequence[tuple[str, Type]], path: str) -> None:
+        names = {name for name, _ in columns}
+        if m.full_name not in self._required:
+            self._required[m.full_name] = [f.name for f in m.fields if f.is_required]
+        for required in self._required[m.full_name]:
+            if required not in names:
+                raise TypeMismatch(what=f'required field "{path}{required}" of message {m.full_name} is no column')
+        for name, type_ in columns:
+            if (found := m.fields_by_name.get(name)) is None:
+                raise TypeMismatch(
+                    what=f'message {m.full_name} has no field for column "{path}{name}"',
+                    hint="Leave the column out, or name it with AS as the field is.",
+                )
+            if not self._takes(found, type_, path + name):
+                raise TypeMismatch(what=f'column "{path}{name}" of type {type_} cannot be written to {_said(found)}')
+
+    def _takes(self, f: FieldDescriptor, type_: Type, path: str) -> bool:
+        """Whether a column of this type can be written to a field (as ``ProtobufWriter.scala`` does it)."""
+        if is_map(f):
+            fields = message_of(f).fields_by_number
+            return type_.name == "MAP" and all(self._one(fields[n], t, path) for n, t in enumerate(type_.args, 1))
+        if f.is_repeated:
+            return type_.name == "ARRAY" and self._one(f, type_.args[0], path)
+        return self._one(f, type_, path)
+
+    def _one(self, f: FieldDescriptor, t: Type, path: str) -> bool:
+        whole = t.name in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+        match f.type:
+            case _F.TYPE_ENUM:
+                return whole or t.name == "VARCHAR"
+            case _F.TYPE_UINT64 | _F.TYPE_FIXED64:
+                return whole or (t.name == "DECIMAL" and (*t.params, 0, 0)[1] == 0)
+            case n if n in INTEGERS or n in BIGINTS:
+                return whole
+            case _F.TYPE_DOUBLE:
+                return t.name in ("DOUBLE", "FLOAT", "INTEGER", "SMALLINT", "TINYINT")
+            case _F.TYPE_BYTES:
+                return t.name in ("VARBINARY", "BYTES")
+            case n if n not in _MESSAGES:
+                return t.name == _PLAIN[n].name
+        m = message_of(f)
+        if t.name == "STRUCT":
+            self.check(m, t.fields, f"{path}.")
+            return True
+        if m.full_name in (DECIMAL, "google.type.Decimal"):
+            return t.name == "DECIMAL"
+        if m.full_name == "google.protobuf.Timestamp":
+            return t.name in ("TIMESTAMP", "TIMESTAMP_LTZ")
+        if m.full_name in _ONE_VALUE and m.file.name == "google/protobuf/wrappers.proto":
+            return self._one(m.fields_by_number[1], t, path)
+        return m.full_name in _ONE_VALUE and t.name == _ONE_VALUE[m.full_name].name
 
 
 def _said(f: FieldDescriptor) -> str:

@@ -94,6 +94,13 @@ def test_a_union_of_records_has_a_column_for_each() -> None:
         columns(json.dumps([ADDRESS, "string"]))
 
 
+def deep(levels: int) -> str:
+    inner: object = "int"
+    for _ in range(levels):
+        inner = {"type": "array", "items": inner}
+    return record({"name": "a", "type": inner})
+
+
 def bomb() -> str:
     inner: object = {"type": "record", "name": "b39", "fields": [{"name": "x", "type": "int"}]}
     for n in reversed(range(39)):
@@ -106,6 +113,8 @@ def bomb() -> str:
     ("schema", "why"),
     [
         (bomb(), "more than 20000 types"),
+        (deep(101), "nested more than 100 deep"),
+        (deep(300), "nested more than 100 deep"),
         (record(), "has no fields"),
         (record({"name": "a", "type": {"type": "record", "name": "e", "fields": []}}), "has no fields"),
         ('"string"', "it is not a record"),
@@ -118,6 +127,17 @@ def test_what_cannot_be_columns_is_said(schema: str, why: str) -> None:
     with pytest.raises(UnusableSchema) as e:
         columns(schema)
     assert why in e.value.text
+
+
+def test_schemas_that_refer_to_each_other_deeper_than_anything_can_follow_are_refused() -> None:
+    links = [record({"name": "to", "type": f"l{i - 1}" if i else "int"}, name=f"l{i}") for i in range(2000)]
+    with pytest.raises(UnusableSchema, match="nested more than 100 deep"):
+        columns('"l1999"', *links)
+
+
+def test_the_deepest_type_can_be_read_again() -> None:
+    ((_, type_, _),) = columns(deep(100))
+    assert str(parse(type_)) == type_
 
 
 def test_fields_of_a_columns_type_stay_as_they_are() -> None:
