@@ -24,6 +24,7 @@ LIMIT = 64 << 20
 PROPERTIES = "properties.file"
 PROPERTIES_LIMIT = 1 << 20
 _INLINE = "base64:"
+_BLANKS = b" \t\n\r\f\v"
 _FILES = (Kind.FILE, Kind.BINARY)
 
 
@@ -44,7 +45,8 @@ async def resolve(ctx: Context, given: Options, table: OptionTable) -> dict[str,
             continue
         data = await _content(ctx, g)
         if option.kind is Kind.BINARY:
-            out[key] = Given(g.name, base64.b64encode(data).decode(), g.at, g.value_at)
+            text = await asyncio.to_thread(lambda data: base64.b64encode(data).decode(), data)
+            out[key] = Given(g.name, text, g.at, g.value_at)
         else:
             out[key] = Given(g.name, _text(data, g), g.at, g.value_at)
     return out
@@ -54,12 +56,27 @@ async def _content(ctx: Context, g: Given) -> bytes:
     value = g.value or ""
     if value.startswith("@"):
         return await asyncio.to_thread(_read, ctx.config.attachments_dir, value[1:], g)
-    if value.startswith(_INLINE):
+    return await asyncio.to_thread(_inline, value, g)
+
+
+def _inline(value: str, g: Given) -> bytes:
+    """The content that a value is itself, as text or as base64, which may have blanks and ends of lines in it."""
+    encoded = value.startswith(_INLINE)
+    if len(value) > 2 * LIMIT:
+        raise _too_large(f'value of "{g.name}"', g)
+    data = value.removeprefix(_INLINE).encode()
+    if encoded:
         try:
-            return base64.b64decode("".join(value[len(_INLINE) :].split()), validate=True)
+            data = base64.b64decode(data.translate(None, _BLANKS), validate=True)
         except binascii.Error:
             raise InvalidOption(what=f'value of "{g.name}" is not base64', at=g.value_at) from None
-    return value.encode()
+    if len(data) > LIMIT:
+        raise _too_large(f'value of "{g.name}"', g)
+    return data
+
+
+def _too_large(what: str, g: Given) -> InvalidOption:
+    return InvalidOption(what=f"{what} is larger than {LIMIT >> 20} MB", at=g.value_at)
 
 
 def _read(folder: Path | None, name: str, g: Given) -> bytes:
@@ -79,7 +96,7 @@ def _read(folder: Path | None, name: str, g: Given) -> bytes:
             hint="Put it into the folder that the server's setting attachments_dir names.",
         )
     if path.stat().st_size > LIMIT:
-        raise InvalidOption(what=f'file "@{name}" is larger than {LIMIT >> 20} MB', at=g.value_at)
+        raise _too_large(f'file "@{name}"', g)
     return path.read_bytes()
 
 

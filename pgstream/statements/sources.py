@@ -1,21 +1,17 @@
 """Everything about FUNCTION_SOURCE, DESCRIPTOR_SOURCE and DESCRIPTOR: CREATE, COPY, DROP, LIST, DESCRIBE.
 
-Owns: their options and columns, and the check of a file when it comes in. Must not know: how functions run, how records
-are decoded. Manual: "CREATE FUNCTION_SOURCE", "CREATE DESCRIPTOR_SOURCE", "LIST DESCRIPTORS".
+Owns: their options and columns. Must not know: what is in a file (``source_files``), how functions run, how records are
+decoded. Manual: "CREATE FUNCTION_SOURCE", "CREATE DESCRIPTOR_SOURCE", "LIST DESCRIPTORS".
 COPY is a name only in the manual; here it copies a source under a new name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import io
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
-
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
-from google.protobuf.message import DecodeError
 
 from pgstream import types
 from pgstream.catalog import kinds
@@ -29,6 +25,7 @@ from pgstream.statements.answers import ddl, done, listing
 from pgstream.statements.base import DDL_ROW, Column, Context, Result
 from pgstream.statements.heading import expect
 from pgstream.statements.shapes import Create, Describe, Drop, List, OfKind
+from pgstream.statements.source_files import Unusable, has_classes, messages
 from pgstream.stores.spec import Kind, Option, OptionTable
 
 _DESCRIPTION = Option("description", Kind.TEXT, "A sentence for people.")
@@ -47,85 +44,61 @@ DESCRIPTOR_SOURCE = OptionTable(
 )  # fmt: skip
 
 
-def _check_jar(data: bytes) -> str | None:
-    """What is wrong with a JAR, if anything is."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as jar:
-            classes = any(n.endswith(".class") for n in jar.namelist())
-    except (zipfile.BadZipFile, OSError) as e:
-        return f"It is not a JAR: {e}."
-    return None if classes else "It holds no classes."
-
-
-def messages(data: bytes) -> list[str]:
-    """The message types of a descriptor set, by full name. Error: ValueError."""
-    try:
-        files = FileDescriptorSet.FromString(data).file
-    except DecodeError as e:
-        raise ValueError(str(e)) from None
-
-    def within(prefix: str, found: DescriptorProto) -> Iterator[str]:
-        if not found.options.map_entry:
-            yield prefix + found.name
-            for nested in found.nested_type:
-                yield from within(f"{prefix}{found.name}.", nested)
-
-    return [
-        name
-        for file in files
-        for message in file.message_type
-        for name in within(f"{file.package}." if file.package else "", message)
-    ]
-
-
-def _check_descriptors(data: bytes) -> str | None:
-    try:
-        found = messages(data)
-    except ValueError:
-        return "It is not the output of protoc --descriptor_set_out."
-    return None if found else "It describes no message."
-
-
 class _CreateSource(Create):
     """CREATE of a source: its file is checked, and kept whole."""
 
+    @staticmethod
+    def looked_through(data: bytes) -> Mapping[str, str]:
+        """What the catalogue keeps of what is in the file. Errors: Unusable."""
+        raise NotImplementedError
+
     async def record(self, ctx: Context) -> tuple[ObjectRecord, dict[str, str]]:
         record, secrets = await Create.record(self, ctx)
-        data = base64.b64decode(secrets["file"])
-        check = _check_jar if self.kind == "function_source" else _check_descriptors
-        if wrong := check(data):
+        try:
+            # In a thread: others are served while a long file is looked through.
+            found = await asyncio.to_thread(lambda: self.looked_through(base64.b64decode(secrets["file"])))
+        except Unusable as e:
             file = self.given.get("file")  # or it came with properties.file
             words = kinds.KINDS[self.kind].called
             raise InvalidOption(
                 what=f'the file of {words} "{self.label}" cannot be used',
-                detail=wrong,
+                detail=str(e),
+                hint=e.hint,
                 at=file.value_at if file else None,
-            )
-        if self.kind == "descriptor_source":
-            record = replace(record, options={**record.options, "messages": ",".join(messages(data))})
-        return record, secrets
+            ) from None
+        return replace(record, options={**record.options, **found}), secrets
 
 
 class CreateFunctionSource(_CreateSource):
     """CREATE FUNCTION_SOURCE [IF NOT EXISTS] source_name WITH ( 'file' = '@name.jar' [, 'description' = 'text'] );
 
     Keep a JAR with classes for CREATE FUNCTION. The file is ``'@name'`` in the folder that the administrator allows
-    (setting attachments_dir), or ``'base64:…'``.
+    (setting attachments_dir), or ``'base64:…'``. It has 64 MB at most, and 65,535 entries.
     """
 
     kind: ClassVar[str] = "function_source"
     options: ClassVar[OptionTable] = FUNCTION_SOURCE
+
+    @staticmethod
+    def looked_through(data: bytes) -> Mapping[str, str]:
+        if not has_classes(data):
+            raise Unusable("It holds no classes.")
+        return {}
 
 
 class CreateDescriptorSource(_CreateSource):
     """CREATE DESCRIPTOR_SOURCE [IF NOT EXISTS] source_name WITH ( 'file' = '@name.desc' [, 'description' = 'text'] );
 
     Keep a compiled Protobuf descriptor set (``protoc --include_imports --descriptor_set_out``). Its messages are
-    descriptors named ``source_name.message``.
+    descriptors named ``source_name.message``. It has 4 MB at most, and 10,000 messages.
     """
 
     kind: ClassVar[str] = "descriptor_source"
     options: ClassVar[OptionTable] = DESCRIPTOR_SOURCE
+
+    @staticmethod
+    def looked_through(data: bytes) -> Mapping[str, str]:
+        return {"messages": ",".join(messages(data))}
 
 
 @dataclass(frozen=True, slots=True)

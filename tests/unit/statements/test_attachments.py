@@ -67,6 +67,21 @@ def test_wrong_contents_are_refused(folder: Path) -> None:
         resolve(None, ca="@ca.pem")
 
 
+@pytest.mark.parametrize("value", ["@x.jar", "base64:AAAA", "base64:AA" + " " * 5 + "==", "text"])
+def test_what_is_larger_than_a_file_may_be_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setattr(attachments, "LIMIT", 1)
+    with pytest.raises(InvalidOption, match="is larger than"):
+        resolve(folder, jar=value)
+
+
+def test_base64_may_have_blanks_and_ends_of_lines() -> None:
+    assert resolve(None, jar="base64: AA\r\nAA\n") == {"jar": "AAAA"}
+    with pytest.raises(InvalidOption, match="is not base64"):
+        resolve(None, jar="base64:ÄAAA")
+
+
 MANY = "a: &a {x: 1}\n" + "".join(
     f"{c}: &{c} {{<<: [*{b}, *{b}]}}\n" for b, c in itertools.pairwise("abcdefghijklmnopq")
 )
