@@ -608,6 +608,15 @@ class RowsTooLong(
     """They are kept until the store has them all."""
 
 
+class DocumentTooLong(
+    PgStreamError,
+    sqlstate="54000",
+    message="a JSON document has more than {most} characters",
+    hint="Write what is longer with a program of the store's own.",
+):
+    """Reading it would keep every session waiting."""
+
+
 class TooManyColumns(PgStreamError, sqlstate="54011", message="target lists can have at most {most} entries"):
     """A select list with its stars written out, which may stand for those of a subquery twice."""
 

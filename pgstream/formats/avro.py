@@ -22,6 +22,8 @@ from pgstream.formats.columns import DECLARE, MOST, Field, Room, not_deep, withi
 from pgstream.types import BOOLEAN, CLOCKS, Type
 
 _DEEPER = ("type", "items", "values", "fields")
+_LONGEST = 2 << 20
+"""Characters of a schema and of those that it refers to: the library takes them apart at one stroke."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PLAIN = {
     "boolean": BOOLEAN,
@@ -72,6 +74,8 @@ def named(text: str, refers: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
     UnusableSchema when it is none.
     """
     names: dict[str, Any] = {}
+    if len(text) + sum(map(len, refers)) > _LONGEST:
+        raise UnusableSchema(why=f"it has more than {_LONGEST} characters", hint=DECLARE)
     try:
         for other in refers:
             fastavro.parse_schema(_strict(json.loads(other)), names)

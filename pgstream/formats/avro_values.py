@@ -22,13 +22,19 @@ from typing import Any
 
 import fastavro
 
-from pgstream.formats import avro
+from pgstream.formats import avro, avro_bytes
 from pgstream.formats.columns import Unfit
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNITS = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 _RANGES = {"int": 2**31, "long": 2**63}
+_MOST = 200_000
+"""Values that are written in one, tried ones too."""
+_LISTED = 20
+"""Symbols of an enum that an error names."""
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
+_BROKEN = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError,
+           decimal.DecimalException)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +52,20 @@ def readable(text: str, refers: Sequence[str] = ()) -> Readable:
 
 def shown(data: bytes, schema: Readable) -> str:
     """A value as JSON text: bytes as base64, times in SQL's layout. Unfit for what is no value of the schema."""
-    source = io.BytesIO(data)
     try:
-        value = fastavro.schemaless_reader(source, schema.body)
-    except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, decimal.DecimalException) as e:
+        avro_bytes.check(data, schema.body, schema.names)
+        return _text(fastavro.schemaless_reader(io.BytesIO(data), schema.body))
+    except _BROKEN as e:
         raise Unfit(str(e) or type(e).__name__) from None
-    if source.read(1):
-        raise Unfit("bytes after the end of the value")
-    return _text(value)
 
 
 def written(value: Any, schema: Readable) -> bytes:
     """The bytes of a value of JSON (read with ``parse_float=Decimal``). Unfit, naming the field, if it does not fit."""
-    fitted = _fit(value, schema.body, schema.names, "")
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, schema.body, fitted)
+    try:
+        fastavro.schemaless_writer(out, schema.body, _Fitting(schema.names).fit(value, schema.body, ""))
+    except RecursionError:
+        raise Unfit("it is nested too deeply") from None
     return out.getvalue()
 
 
@@ -84,32 +89,92 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _fit(value: Any, schema: Any, names: Mapping[str, Any], path: str) -> Any:
-    """``value`` as the library writes it. Logical types are brought to what lies below them."""
-    if isinstance(schema, str) and schema in names:
-        schema = names[schema]
-    if isinstance(schema, list):
-        return _union(value, schema, names, path)
-    s: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {"type": schema}
-    word = s["type"]
-    if isinstance(word, (Mapping, list)):
-        return _fit(value, word, names, path)
-    match word:
-        case "record" | "error" if isinstance(value, dict):
-            return _record(value, s, names, path)
-        case "array" if isinstance(value, list):
-            return [_fit(v, s["items"], names, f"{path}[{i}]") for i, v in enumerate(value)]
-        case "map" if isinstance(value, dict):
-            return {k: _fit(v, s["values"], names, f"{path}.{k}".lstrip(".")) for k, v in value.items()}
-        case "enum" if value in s["symbols"]:
-            return value
-    found = _scalar(value, word, s)
-    if found is _NO:
-        raise Unfit(f"{_place(path)} must be {_name(s)}, found {_found(value)}")
-    return found
-
-
 _NO = object()
+
+
+class _Endless(Unfit):
+    """What no other branch makes good."""
+
+
+class _Fitting:
+    """Values as the library writes them. Logical types are brought to what lies below them.
+
+    A value is tried by the branches of a union one after another, and so are those in it by the branches below: how
+    often is bounded.
+    """
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names, self._left = names, _MOST
+        self._symbols: dict[str, frozenset[str]] = {}
+
+    def fit(self, value: Any, schema: Any, path: str) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _Endless(f"it has more than {_MOST} values, each counted for every branch that it is tried by")
+        if isinstance(schema, str) and schema in self._names:
+            schema = self._names[schema]
+        if isinstance(schema, list):
+            return self._union(value, schema, path)
+        s: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {"type": schema}
+        word = s["type"]
+        if isinstance(word, (Mapping, list)):
+            return self.fit(value, word, path)
+        match word:
+            case "record" | "error" if isinstance(value, dict):
+                return self._record(value, s, path)
+            case "array" if isinstance(value, list):
+                return [self.fit(v, s["items"], f"{path}[{i}]") for i, v in enumerate(value)]
+            case "map" if isinstance(value, dict):
+                return {k: self.fit(v, s["values"], f"{path}.{k}".lstrip(".")) for k, v in value.items()}
+            case "enum" if isinstance(value, str) and self._is_symbol(value, s):
+                return value
+        found = _scalar(value, word, s)
+        if found is _NO:
+            raise Unfit(f"{_place(path)} must be {_name(s)}, found {_found(value)}")
+        return found
+
+    def _is_symbol(self, value: str, s: Mapping[str, Any]) -> bool:
+        if s["name"] not in self._symbols:
+            self._symbols[s["name"]] = frozenset(s["symbols"])
+        return value in self._symbols[s["name"]]
+
+    def _record(self, value: dict[str, Any], s: Mapping[str, Any], path: str) -> dict[str, Any]:
+        fields = {f["name"]: f for f in s["fields"]}
+        for name in value:
+            if name not in fields:
+                raise Unfit(f'the schema has no field "{_below(path, name)}"')
+        out: dict[str, Any] = {}
+        for name, f in fields.items():
+            if name in value:
+                out[name] = self.fit(value[name], f["type"], _below(path, name))
+            elif "default" in f:
+                continue
+            elif isinstance(f["type"], list) and "null" in f["type"]:
+                out[name] = None
+            else:
+                raise Unfit(f'field "{_below(path, name)}" is missing, and the schema has no default for it')
+        return out
+
+    def _union(self, value: Any, branches: Sequence[Any], path: str) -> Any:
+        """The first branch that takes the value; with a branch's name around it (``{"long": 1}``), that one."""
+        others = [b for b in branches if b != "null"]
+        if value is None and len(others) < len(branches):
+            return None
+        if isinstance(value, dict) and len(value) == 1:
+            for b in others:
+                if _branch(b).lower() == next(iter(value)).lower():
+                    return _said(b, self.fit(next(iter(value.values())), b, path))
+        failures = []
+        for b in others:
+            try:
+                return _said(b, self.fit(value, b, path))
+            except _Endless:
+                raise
+            except Unfit as e:
+                failures.append(e)
+        if len(failures) == 1:
+            raise failures[0]
+        raise Unfit(f"{_place(path)} must be {' or '.join(map(_name, branches))}, found {_found(value)}")
 
 
 def _scalar(value: Any, word: str, s: Mapping[str, Any]) -> Any:
@@ -135,44 +200,6 @@ def _scalar(value: Any, word: str, s: Mapping[str, Any]) -> Any:
             if data is not None and len(data) == s.get("size", len(data)):
                 return data
     return _NO
-
-
-def _record(value: dict[str, Any], s: Mapping[str, Any], names: Mapping[str, Any], path: str) -> dict[str, Any]:
-    fields = {f["name"]: f for f in s["fields"]}
-    for name in value:
-        if name not in fields:
-            raise Unfit(f'the schema has no field "{_below(path, name)}"')
-    out: dict[str, Any] = {}
-    for name, f in fields.items():
-        if name in value:
-            out[name] = _fit(value[name], f["type"], names, _below(path, name))
-        elif "default" in f:
-            continue
-        elif isinstance(f["type"], list) and "null" in f["type"]:
-            out[name] = None
-        else:
-            raise Unfit(f'field "{_below(path, name)}" is missing, and the schema has no default for it')
-    return out
-
-
-def _union(value: Any, branches: Sequence[Any], names: Mapping[str, Any], path: str) -> Any:
-    """The first branch that takes the value; with a branch's name around it (``{"long": 1}``), that one."""
-    others = [b for b in branches if b != "null"]
-    if value is None and len(others) < len(branches):
-        return None
-    if isinstance(value, dict) and len(value) == 1:
-        for b in others:
-            if _branch(b).lower() == next(iter(value)).lower():
-                return _said(b, _fit(next(iter(value.values())), b, names, path))
-    failures = []
-    for b in others:
-        try:
-            return _said(b, _fit(value, b, names, path))
-        except Unfit as e:
-            failures.append(e)
-    if len(failures) == 1:
-        raise failures[0]
-    raise Unfit(f"{_place(path)} must be {' or '.join(map(_name, branches))}, found {_found(value)}")
 
 
 def _branch(schema: Any) -> str:
@@ -244,7 +271,8 @@ def _name(schema: Any) -> str:
     if schema.get("logicalType") == "decimal":
         return f"decimal({schema['precision']}, {schema.get('scale', 0)})"
     if schema["type"] == "enum":
-        return f"one of {', '.join(schema['symbols'])}"
+        more = ", …" * (len(schema["symbols"]) > _LISTED)
+        return f"one of {', '.join(schema['symbols'][:_LISTED])}{more}"
     return str(schema.get("name") or schema.get("logicalType") or schema["type"])
 
 

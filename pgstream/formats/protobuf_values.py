@@ -9,6 +9,7 @@ Start reading at ``shown`` and ``written``.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf import json_format
@@ -22,10 +23,14 @@ FIRST = b"\0"
 """The message indexes of a file's first message."""
 _MOST = 64
 """Messages do not lie deeper in each other than anybody writes them."""
+_TEXT = 256 << 20
+"""Characters of names that the bytes of a message may stand for at the worst."""
 
 
 def shown(data: bytes, message: Descriptor) -> str:
-    """A message as JSON text, with the fields that are set. Unfit for bytes that are none."""
+    """A message as JSON text, with the fields that are set. Unfit for bytes that are none, or that say too much."""
+    if len(data) * _longest(message) > _TEXT:
+        raise Unfit("it is longer than is shown")
     made = GetMessageClass(message)()
     try:
         made.ParseFromString(data)
@@ -39,6 +44,21 @@ def shown(data: bytes, message: Descriptor) -> str:
         )
     except (DecodeError, json_format.Error, ValueError, TypeError, OverflowError, RecursionError) as e:
         raise Unfit(str(e) or type(e).__name__) from None
+
+
+@lru_cache(maxsize=32)
+def _longest(message: Descriptor) -> int:
+    """Characters of the longest name that a byte of the message may stand for."""
+    found, seen, names = [message], {message.full_name}, [""]
+    while found:
+        for f in found.pop().fields:
+            names.append(f.name)
+            if f.enum_type is not None:
+                names.append(max(f.enum_type.values_by_name, key=len))
+            if f.message_type is not None and f.message_type.full_name not in seen:
+                seen.add(f.message_type.full_name)
+                found.append(f.message_type)
+    return max(map(len, names))
 
 
 def written(value: Any, message: Descriptor) -> bytes:

@@ -23,7 +23,7 @@ from pgstream.errors import RegistryUnreachable, SchemaRefused
 
 _CONNECT_S, _URL_S, _CALL_S = 3.0, 5.0, 9.0
 _LARGEST = 8 << 20
-"""Bytes of an answer. A schema has some kilobytes."""
+"""Bytes of an answer, and of all of a call: a schema and those that it refers to. One has some kilobytes."""
 _LONGEST = 2000
 """Characters of why a schema does not fit."""
 
@@ -118,6 +118,7 @@ class Registry:
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         self.name, self._c = name, connection(options)
+        self._room = _LARGEST
 
     async def __aenter__(self) -> Self:
         who = httpx.BasicAuth(self._c.username, self._c.password) if self._c.username else None
@@ -159,6 +160,7 @@ class Registry:
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
         """The whole of a call, with all URLs and all that a schema refers to."""
+        self._room = _LARGEST
         try:
             async with asyncio.timeout(_CALL_S):
                 yield
@@ -206,7 +208,7 @@ class Registry:
                 continue
             if answer.status_code in (401, 403):
                 why = f"{uri} {_REFUSES}"
-            elif len(text) > _LARGEST:
+            elif len(text) > self._room:
                 why = f"{uri} answers with more than {_LARGEST >> 20} MB"
             elif answer.status_code in (409, 422) and subject:
                 raise SchemaRefused(subject=subject, detail=_said(text))
@@ -215,18 +217,19 @@ class Registry:
             elif not answer.is_success:
                 why = f"{uri} answers with status {answer.status_code}"
             elif (found := _object(text)) is not None:
+                self._room -= len(text)
                 return found
             else:
                 raise self._strange()
         raise RegistryUnreachable(name=self.name, why=why, hint=advice(why))
 
     async def _answer(self, method: str, url: str, body: dict[str, Any] | None) -> tuple[httpx.Response, bytes]:
-        """The head of an answer, and its body as far as ``_LARGEST`` and what shows that it is longer."""
+        """The head of an answer, and its body as far as there is room and what shows that it is longer."""
         text = b""
         async with self._http.stream(method, url, json=body) as answer:
             async for part in answer.aiter_bytes():
                 text += part
-                if len(text) > _LARGEST:
+                if len(text) > self._room:
                     break
         return answer, text
 

@@ -8,19 +8,20 @@ A format with schemas adds its two functions to ``_SHOWN`` and ``_WRITTEN``. Sta
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor
 
 from pgstream import types
 from pgstream.catalog.records import StoreRecord
-from pgstream.errors import InvalidOption, InvalidText, RegistryUnreachable, TooDeep, UnusableSchema
+from pgstream.errors import DocumentTooLong, InvalidOption, InvalidText, RegistryUnreachable, TooDeep, UnusableSchema
 from pgstream.formats import avro_values, protobuf_values
 from pgstream.formats.avro_values import Readable
 from pgstream.formats.columns import Unfit
@@ -34,9 +35,14 @@ WIRE = struct.Struct(">bI")
 _NUMBERS = {"TINYINT": ">b", "SMALLINT": ">h", "INTEGER": ">i", "BIGINT": ">q", "FLOAT": ">f", "DOUBLE": ">d"}
 _LONG = 1000
 """Digits of a whole number that is read as one: of very many, reading takes long, and is refused by Python."""
+_SHORT = 4 << 10
+"""Bytes of a record that is shown at once. While a longer one is made into text others are served."""
+_DOCUMENT = 8 << 20
+"""Characters of a document that is taken apart, which happens at one stroke."""
 _CONTROL = {c: None for c in range(32) if chr(c) not in "\t\n\r"}
 
 
+S = TypeVar("S")
 Reader = Callable[[bytes], Awaitable[str]]
 
 
@@ -45,16 +51,16 @@ def _avro(found: Registered) -> Readable:
 
 
 async def _avro_shown(_: Context, found: Registered) -> Reader:
-    schema = _avro(found)
+    schema = await asyncio.to_thread(_avro, found)
 
     async def shown(data: bytes) -> str:
-        return avro_values.shown(data, schema)
+        return await _beside(avro_values.shown, data, schema)
 
     return shown
 
 
 async def _avro_written(_: Context, found: Registered, value: Any) -> bytes:
-    return avro_values.written(value, _avro(found))
+    return await asyncio.to_thread(lambda: avro_values.written(value, _avro(found)))
 
 
 async def _protobuf_shown(ctx: Context, found: Registered) -> Reader:
@@ -64,13 +70,19 @@ async def _protobuf_shown(ctx: Context, found: Registered) -> Reader:
         place, message = protobuf_values.indexes(data)
         if place not in known:
             known[place] = await messages.of_schema(ctx, found, place)
-        return protobuf_values.shown(message, known[place])
+        return await _beside(protobuf_values.shown, message, known[place])
 
     return shown
 
 
 async def _protobuf_written(ctx: Context, found: Registered, value: Any) -> bytes:
-    return protobuf_values.FIRST + protobuf_values.written(value, await messages.of_schema(ctx, found))
+    message = await messages.of_schema(ctx, found)
+    return protobuf_values.FIRST + await asyncio.to_thread(protobuf_values.written, value, message)
+
+
+async def _beside(make: Callable[[bytes, S], str], data: bytes, schema: S) -> str:
+    """The text of a record, made in a thread where it is long."""
+    return make(data, schema) if len(data) <= _SHORT else await asyncio.to_thread(make, data, schema)
 
 
 # What a registry's kind of schema makes of the bytes behind the id.
@@ -111,7 +123,7 @@ class Shown:
             return None
         try:
             if side in self._described:
-                return protobuf_values.shown(data, self._described[side])
+                return await _beside(protobuf_values.shown, data, self._described[side])
             if self._registry is not None and len(data) >= WIRE.size and data[0] == 0:
                 reader = await self._reader(WIRE.unpack_from(data)[1])
                 if reader is not None:
@@ -173,7 +185,7 @@ async def encoded(ctx: Context, store: StoreRecord, t: Text) -> bytes:
     if t.descriptor is not None and t.format in (None, "PROTOBUF"):
         message = await descriptors.message(ctx, t.descriptor, t.described)
         try:
-            return protobuf_values.written(document(t.text, t.at), message)
+            return await asyncio.to_thread(protobuf_values.written, document(t.text, t.at), message)
         except Unfit as e:
             raise InvalidText(type="protobuf", at=t.at, detail=f'By descriptor "{t.descriptor}": {e}.') from None
     if t.format == "JSON" or _REGISTRY not in store.options:
@@ -197,6 +209,8 @@ def _whole(text: str) -> int | Decimal:
 
 def document(text: str, at: int | None) -> Any:
     """A JSON document; InvalidText at its place when it is none."""
+    if len(text) > _DOCUMENT:
+        raise DocumentTooLong(most=_DOCUMENT, at=at)
     try:
         return json.loads(text, parse_float=Decimal, parse_int=_whole)
     except json.JSONDecodeError as e:

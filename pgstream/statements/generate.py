@@ -16,7 +16,8 @@ from decimal import Decimal
 from typing import ClassVar, Self
 
 from pgstream import types
-from pgstream.errors import InvalidText, MissingOption, NotReady, TooDeep
+from pgstream.errors import InvalidText, MissingOption, NotReady, TooDeep, UnusableSchema
+from pgstream.formats.columns import not_deep
 from pgstream.names import Name, quote, quote_literal
 from pgstream.properties import Given, Options
 from pgstream.sql.cursor import Cursor
@@ -32,8 +33,8 @@ from pgstream.stores.spec import Can, Kind, Option, OptionTable, Record
 RECORDS = 100
 """How many records of a topic are looked at, unless the statement says it."""
 MOST_RECORDS = 10_000
-MOST_BYTES = 4 << 20
-"""Of all records that are looked at; those that came before are enough."""
+_SAMPLE = 16 << 20
+"""Bytes of keys and values that are looked at; the record that goes beyond them is the last one."""
 WAIT_S, PAUSE_S = 5.0, 0.5
 """For the first record, and for each later one."""
 OPTIONS = OptionTable(
@@ -110,17 +111,26 @@ async def _of_schema(ctx: Context, d: Declared) -> Draft:
 async def _of_records(ctx: Context, d: Declared, most: int) -> Draft:
     async with places.open_store(ctx, d.store) as admin, aclosing(admin.read(d.entity, True)) as records:  # type: ignore[type-var]
         sample = await _first(records, most)
+    # In a thread: a record may have a million values, and other sessions go on.
     return await asyncio.to_thread(_guessed, d, sample)
 
 
 def _guessed(d: Declared, sample: Sequence[Record]) -> Draft:
+    try:
+        found = _by_sample(d, sample)
+        for c in found.columns:
+            not_deep(c.type)
+    except (RecursionError, UnusableSchema):
+        hint = "Declare the columns that are wanted; VARCHAR takes any value as its text."
+        raise TooDeep(what=f'a record of topic "{d.entity}"', hint=hint) from None
+    return found
+
+
+def _by_sample(d: Declared, sample: Sequence[Record]) -> Draft:
     whole = Seen()
     for r in sample:
         if r.value is not None:
-            try:
-                whole.add(_json(d, r))
-            except RecursionError:
-                raise TooDeep(what=f'record {r.position} of topic "{d.entity}"') from None
+            whole.add(_json(d, r))
     if not whole.fields:
         raise NotReady(
             what=f'topic "{d.entity}" has no record that is a JSON object', hint="INSERT INTO ENTITY writes one."
@@ -148,7 +158,7 @@ def _key(sample: Sequence[Record]) -> dict[str, str]:
         for key in keys:
             text = (key or b"\xff").decode()
             seen.add(json.loads(text) if text.startswith("{") else text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return {}
     if set(seen.kinds) == {"object"} and seen.fields:
         return {"key.format": "json", "key.type": str(seen.type("sql"))}
@@ -157,16 +167,16 @@ def _key(sample: Sequence[Record]) -> dict[str, str]:
 
 
 async def _first(records: AsyncIterator[Record], most: int) -> list[Record]:
-    """The first records, as many as there are now, within a bound of bytes."""
+    """The first records, as many as there are now and may be kept."""
     out: list[Record] = []
-    left = MOST_BYTES
+    left = _SAMPLE
     try:
         async with asyncio.timeout(WAIT_S) as limit:
             async for record in records:
                 limit.reschedule(asyncio.get_running_loop().time() + PAUSE_S)
                 out.append(record)
                 left -= len(record.value or b"") + len(record.key or b"")
-                if len(out) == most or left <= 0:
+                if len(out) == most or left < 0:
                     break
     except TimeoutError:
         pass

@@ -7,6 +7,7 @@ Manual: "Data formats", "CREATE STREAM" (its form without columns). Start readin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -49,7 +50,7 @@ async def columns(ctx: Context, d: Declared) -> tuple[ColumnRecord, ...]:
     if d.get("value.format") == "protobuf":
         fields = protobuf.columns_of(await messages.of_schema(ctx, found))
     else:
-        fields = avro.columns_of(_schema(found))
+        fields = avro.columns_of(await _schema(found))
     return tuple(ColumnRecord(f.name, f.type, f.nullable) for f in fields)
 
 
@@ -63,7 +64,7 @@ async def key_type(ctx: Context, d: Declared) -> Declared:
     found = await _latest(ctx, d, "key")
     if found is not None and d.get("key.format") == "protobuf":
         return d.also(key_type=str(protobuf.struct_of(await messages.of_schema(ctx, found))))
-    return d if found is None else d.also(key_type=str(avro.type_of(_schema(found))))
+    return d if found is None else d.also(key_type=str(avro.type_of(await _schema(found))))
 
 
 async def settle(ctx: Context, d: Declared, plan: Plan) -> Plan:
@@ -98,7 +99,7 @@ async def _registered(
         if format_ == "protobuf":
             return await messages.register(ctx, registry, of, _record_name(of), columns)
         old = await registry.latest(of)
-        text = avro.schema_of(columns, _record_name(of), _schema(old) if old is not None else None)
+        text = avro.schema_of(columns, _record_name(of), await _schema(old) if old is not None else None)
         return Schema(await registry.register(of, text), text)
 
 
@@ -119,10 +120,10 @@ async def _latest(ctx: Context, d: Declared, side: str) -> Registered | None:
         return await registry.latest(subject(d, side))
 
 
-def _schema(found: Registered) -> object:
+async def _schema(found: Registered) -> object:
     if found.kind != "AVRO":
         raise UnusableSchema(why=f"it is {found.kind}, not AVRO")
-    return avro.parsed(found.text, [r.text for r in flat(found.refers)])
+    return await asyncio.to_thread(avro.parsed, found.text, [r.text for r in flat(found.refers)])
 
 
 def flat(found: Sequence[Registered]) -> list[Registered]:

@@ -135,6 +135,14 @@ def test_schemas_that_refer_to_each_other_deeper_than_anything_can_follow_are_re
         columns('"l1999"', *links)
 
 
+def test_a_schema_is_of_a_length_that_is_taken_apart_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "_LONGEST", 100)
+    assert avro.parsed('"int"', ['"int"']) == "int"
+    for text, refers in ((" " * 100 + '"int"', ()), ('"int"', ['"int"'] * 20)):
+        with pytest.raises(UnusableSchema, match="more than 100 characters"):
+            avro.parsed(text, refers)
+
+
 def test_the_deepest_type_can_be_read_again() -> None:
     ((_, type_, _),) = columns(deep(100))
     assert str(parse(type_)) == type_

@@ -66,6 +66,21 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
         shown(data, ORDER)
 
 
+@pytest.mark.parametrize("kind", [P.TYPE_MESSAGE, P.TYPE_ENUM])
+def test_bytes_that_stand_for_very_long_names(kind: P.Type.ValueType) -> None:
+    out, long = FileDescriptorSet(), "n" * 100_000
+    file = out.file.add(name="o.proto", syntax="proto2")
+    file.enum_type.add(name="E").value.add(name=long, number=1)
+    file.message_type.add(name="N").field.add(name=long, number=1, type=P.TYPE_BOOL, label=P.LABEL_OPTIONAL)
+    many = file.message_type.add(name="M").field.add(name="many", number=1, type=kind, label=P.LABEL_REPEATED)
+    many.type_name = ".N" if kind == P.TYPE_MESSAGE else ".E"
+    one = b"\x0a\x02\x08\x01" if kind == P.TYPE_MESSAGE else b"\x08\x01"
+    m = protobuf.message(out.SerializeToString(), "M")
+    assert long in shown(one, m)
+    with pytest.raises(Unfit, match="longer than is shown"):
+        shown(one * 2000, m)
+
+
 def test_places_in_a_file() -> None:
     assert indexes(b"\x00rest") == ((0,), b"rest")
     assert indexes(b"\x02\x06rest") == ((3,), b"rest")

@@ -96,6 +96,19 @@ async def test_a_broken_registry_is_named_soon(manner: str, said: str, monkeypat
         assert any(word in text for word in said.split("|")) and "hush" not in text
 
 
+async def test_all_that_a_schema_refers_to_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_LARGEST", 1 << 20)
+    other = [{"name": "o", "subject": "o", "version": 1}]
+    with false_registry() as r:
+        r.schemas["/subjects/o/versions/1"] = {"id": 2, "schema": "x" * 300_000}
+        for n in (3, 4):
+            r.schemas["/subjects/t-value/versions/latest"] = {"id": 1, "schema": "{}", "references": other * n}
+            if n == 3:
+                assert await latest(r.url) == await latest(r.url) == "{}"
+            else:
+                assert "more than 1 MB" in await why(r.url)
+
+
 async def test_the_hint_names_what_was_refused() -> None:
     with false_registry() as r:
         r.manner = "refuses"

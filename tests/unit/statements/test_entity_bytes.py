@@ -6,6 +6,7 @@ import io
 import json
 import struct
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import fastavro
@@ -13,12 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgstream.errors import InvalidOption, PgStreamError
+from pgstream.errors import DocumentTooLong, InvalidOption, PgStreamError
+from pgstream.formats import avro_values
 from pgstream.formats.avro_values import fits, readable, shown, written
 from pgstream.formats.columns import Unfit
+from pgstream.formats.registry import Registered
 from pgstream.sql.cursor import Cursor
+from pgstream.statements import entity_bytes
 from pgstream.statements.entities import ListEntities, _pattern
-from pgstream.statements.entity_bytes import plain, primitive
+from pgstream.statements.entity_bytes import document, plain, primitive
 
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 WHEN = {"type": "long", "logicalType": "timestamp-millis"}
@@ -126,6 +130,41 @@ def test_others_bytes_are_no_value() -> None:
         shown(out.getvalue(), readable(json.dumps({"type": "long", "logicalType": "timestamp-micros"})))
 
 
+def test_a_value_is_tried_by_the_branches_of_unions_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_values, "_MOST", 5000)
+    ways = [{"type": "record", "name": n, "fields": [{"name": "x", "type": ["A", "B", "null"]}]} for n in "AB"]
+    ways[0]["fields"] = [{"name": "x", "type": ["A", ways[1], "null"]}]
+    value: dict[str, Any] = {"x": 1}
+    for _ in range(60):
+        value = {"x": value}
+    with pytest.raises(Unfit, match="more than 5000 values"):
+        written(value, readable(json.dumps(ways[0])))
+
+
+def test_a_value_deeper_than_anything_can_follow_is_refused() -> None:
+    deep = readable(json.dumps({"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}))
+    value: dict[str, Any] = {"n": None}
+    for _ in range(700):
+        value = {"n": value}
+    with pytest.raises(Unfit, match="nested too deeply"):
+        written(value, deep)
+
+
+def test_of_an_enum_some_symbols_are_named() -> None:
+    many = readable(json.dumps({"type": "enum", "name": "E", "symbols": [f"s{i}" for i in range(1000)]}))
+    with pytest.raises(Unfit, match=r"one of s0, .*, s19, …, found") as e:
+        written("x", many)
+    assert len(str(e.value)) < 200
+
+
+def test_a_document_is_of_a_length_that_is_taken_apart_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert document("[1]", 3) == [1]
+    monkeypatch.setattr(entity_bytes, "_DOCUMENT", 2)
+    with pytest.raises(DocumentTooLong) as e:
+        document("[1]", 3)
+    assert e.value.at == 3
+
+
 def test_primitives() -> None:
     assert primitive("42", "BIGINT", 0) == struct.pack(">q", 42)
     assert primitive("-1", "SMALLINT", 0) == b"\xff\xff"
@@ -140,6 +179,18 @@ def test_primitives() -> None:
         with pytest.raises(PgStreamError) as e:
             primitive(text, type_, 3)
         assert (e.value.sqlstate, e.value.at) == (state, 3)
+
+
+async def test_records_that_say_more_than_they_are_are_shown_as_bytes() -> None:
+    links = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}
+
+    async def schema(id_: int) -> Registered:
+        return Registered(id_, "AVRO", json.dumps(links))
+
+    shown = entity_bytes.Shown(None, SimpleNamespace(schema=schema), {})  # type: ignore[arg-type]
+    record = struct.pack(">bI", 0, 1) + b"\x02" * 50_000 + b"\0"
+    assert await shown.text(record, "value") == "\\x" + record.hex()
+    assert await shown.text(b"\0\0\0\0\1\2\0", "value") == '{"n": {"n": null}}'
 
 
 def test_bytes_that_are_no_text() -> None:
