@@ -35,7 +35,7 @@ from pgstream.stores.spec import EntityColumn, EntityInfo, EntityRow, Extent, Ne
 PATIENCE_MS = 8000
 MOST_VALUES = 500_000
 """In the rows of one answer."""
-_PAGE, _FIRST_PAGE, _PAGE_BYTES = 500, 20, 8 << 20
+_PAGE, _FIRST_PAGE, _PAGE_BYTES = 100, 2, 8 << 20
 """Rows that PRINT fetches at once, and the bytes that those may have by the longest before them."""
 
 _SCHEMAS = r"""SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'

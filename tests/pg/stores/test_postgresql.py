@@ -191,3 +191,13 @@ async def test_functions_and_operators_of_others_are_not_called(admin: Admin, sh
         assert (shop.rows("TABLE told"), shop.rows("TABLE heard")) == ([], [(7,)])
     finally:
         shop.run("DROP OWNED BY mal CASCADE", "DROP ROLE mal", "DROP TABLE lent, told, heard CASCADE")
+
+
+async def test_long_rows_are_read_by_few(admin: Admin, shop: Postgres) -> None:
+    """All of them at once would be more than one answer may have."""
+    shop.run(
+        "CREATE TABLE long_rows AS SELECT n, CASE WHEN n % 2 = 0 THEN repeat('x', 5000000) END AS said"
+        " FROM generate_series(0, 29) n"
+    )
+    assert len([r async for r in admin.read("long_rows", True)]) == 30
+    shop.run("DROP TABLE long_rows")
