@@ -6,6 +6,7 @@ schemas. Must not know: statements, where values come from. Start reading at ``W
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import datetime as dt
@@ -175,7 +176,7 @@ async def _made(ctx: Context, side: _Side, kinds: Mapping[str, Type], at: int | 
         case "json":
             return lambda row: json_text({n: row[n] for n in names}).encode()
         case "avro" if schema is not None:
-            readable, id_ = avro_values.readable(schema.text), schema.id
+            readable, id_ = await asyncio.to_thread(avro_values.readable, schema.text), schema.id
             return lambda row: WIRE.pack(0, id_) + avro_values.written({n: row[n] for n in names}, readable)
     for name in names:
         if not _leaves(kinds[name]) <= _PROTOBUF:
