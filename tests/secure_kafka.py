@@ -47,6 +47,8 @@ IAM = {
     "session": "iam-role-session/+=",
     "own": "aws-server-secret",
 }
+STS_PORT = "PGSTREAM_TEST_STS_PORT"
+"""Where executors of a cluster, which were started before, look for it."""
 SERVER_KEY = "AKIASERVERSERVER"
 SUITE = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
 _MODULES = "org.apache.kafka.common.security"
@@ -105,15 +107,19 @@ class Sts(ThreadingHTTPServer):
     shut = False
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Lend)
+        super().__init__(("127.0.0.1", int(os.environ.get(STS_PORT, "0"))), _Lend)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def environment(self) -> dict[str, str]:
-        """Of a process whose AWS identity may take the role."""
-        return {
-            "AWS_ENDPOINT_URL_STS": f"http://127.0.0.1:{self.server_address[1]}", "AWS_ACCESS_KEY_ID": SERVER_KEY,
-            "AWS_SECRET_ACCESS_KEY": IAM["own"], "AWS_EC2_METADATA_DISABLED": "true",
-        }  # fmt: skip
+        return identity(self.server_address[1])
+
+
+def identity(port: int) -> dict[str, str]:
+    """The environment of a process whose AWS identity may take the role, of the service at a port."""
+    return {
+        "AWS_ENDPOINT_URL_STS": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": SERVER_KEY,
+        "AWS_SECRET_ACCESS_KEY": IAM["own"], "AWS_EC2_METADATA_DISABLED": "true",
+    }  # fmt: skip
 
 
 class _Lend(BaseHTTPRequestHandler):

@@ -20,6 +20,7 @@ import pyspark
 from pgstream.config import Config
 from pgstream.embedded.child import free_port
 from pgstream.embedded.java import find_java
+from tests.secure_kafka import STS_PORT, identity
 from tests.server import within
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -130,6 +131,8 @@ def main(command: list[str]) -> int:
     """Run a command with a cluster that servers started by it use. A pool holds its two cores for as long as it runs:
     there are those of three, for tests that start a server or two beside the one of all.
     """
+    port = free_port()
+    os.environ.update({STS_PORT: str(port), **identity(port)})  # executors have an AWS identity of their own
     with tempfile.TemporaryDirectory(prefix="pgsc") as folder, running(Path(folder) / "cluster", 3) as cluster:
         return subprocess.call(command, env={**os.environ, **cluster.environ})
 
