@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography.exceptions import InternalError, UnsupportedAlgorithm
@@ -29,10 +29,11 @@ AUTHORITIES, CERTIFICATE, KEY = "tls.ca_cert_file", "tls.client.cert_file", "tls
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 PASSPHRASE = "tls.client.key_passphrase"  # noqa: S105
 _MOST = {KEY: 1 << 14}
-_MOST_ELSE = 300_000
+_MOST_ELSE = 400_000
 """Characters of a text, all authorities of a system among them: whoever uses the store has it taken apart."""
-_ROUNDS, _WORK = 5_000_000, 1 << 24
-"""Of a passphrase's hash, as PBKDF2 and scrypt count. An encrypted key says itself how many it takes to open it."""
+_ROUNDS, _WORK = 1_000_000, 1 << 19
+"""Of a passphrase's hash, as PBKDF2 and scrypt (N·r·p) count. An encrypted key says itself how many open it."""
+_ENCRYPTED, _END = "-----BEGIN ENCRYPTED PRIVATE KEY-----", "-----END ENCRYPTED PRIVATE KEY-----"
 _SCRYPT = bytes.fromhex("06092b06010401da47040b")
 
 
@@ -72,15 +73,20 @@ def _check(options: Mapping[str, str], name: str, kind: str) -> None:
         raise InvalidOption(what=f'parameter "{name}" has more than {most} characters')
 
 
+@lru_cache(maxsize=32)  # a statement asks several times, and opening one that is encrypted takes its time
 def _plain_key(text: str, passphrase: str | None) -> str:
     encrypted = "ENCRYPTED" in text
     if encrypted and not passphrase:
         raise InvalidOption(what=f'the key in "{KEY}" is encrypted', hint=f"Give its passphrase in '{PASSPHRASE}'.")
-    if encrypted and _costs_too_much(text):
-        raise InvalidOption(
-            what=f'the key in "{KEY}" takes too many rounds to decrypt',
-            hint="openssl pkcs8 -topk8 -iter 1000000 writes it with fewer.",
-        )
+    if _ENCRYPTED in text:
+        # What is looked at is what the library gets: a block may have headers, and a text several blocks.
+        body = "".join(text.split(_ENCRYPTED, 1)[1].split(_END, 1)[0].split())
+        text = f"{_ENCRYPTED}\n{body}\n{_END}\n"
+        if _costs_too_much(body):
+            raise InvalidOption(
+                what=f'the key in "{KEY}" takes too many rounds to decrypt',
+                hint="openssl pkcs8 -topk8 -iter 1000000 writes it with fewer.",
+            )
     try:
         # It is not proven here that its numbers are primes, which takes seconds of a long one: it is the user's own.
         found = load_pem_private_key(
@@ -95,20 +101,18 @@ def _plain_key(text: str, passphrase: str | None) -> str:
     return found.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def _costs_too_much(text: str) -> bool:
+def _costs_too_much(body: str) -> bool:
     """Whether an encrypted key of PKCS #8 says that its passphrase is to be hashed for very long (RFC 8018). One that
-    is not of its form is for the library to refuse.
+    is not of its form is for the library to refuse; older forms hash once.
     """
-    body = re.search(r"-----BEGIN ENCRYPTED PRIVATE KEY-----([^-]*)-----END", text)
-    if body is None:
-        return False  # older forms hash once
     try:
-        whole = _parts(base64.b64decode("".join(body[1].split())))
+        data = base64.b64decode(body, validate=True)
+        whole = _parts(data)
         algorithm = _parts(next(_parts(next(whole)[1]))[1], deep=True)
         numbers = [int.from_bytes(value) for tag, value in algorithm if tag == _INTEGER]
     except (ValueError, IndexError, StopIteration):
         return False
-    is_scrypt = _SCRYPT in base64.b64decode("".join(body[1].split()))[:64]
+    is_scrypt = _SCRYPT in data[:64]
     return max(numbers, default=0) > _ROUNDS or (is_scrypt and math.prod(numbers[:3]) > _WORK)
 
 

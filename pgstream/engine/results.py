@@ -121,7 +121,7 @@ class ResultStream(AsyncIterator[Row]):
 
     def arrived(self, event: Rows) -> None:
         self._stir()
-        if event.rows:
+        if event.rows and self._state == "open":
             self._rows.extend(event.rows)
             self._chunks.append([len(event.rows), event.cost])
         self._news.set()
@@ -135,11 +135,15 @@ class ResultStream(AsyncIterator[Row]):
 
     def deny(self, error: PgStreamError) -> None:
         """The client may not read this any more, nor what has come for it."""
+        if self._state not in ("open", "ended"):
+            return
         if self._state == "open":
             self._send(Stop(self.query, forget=True))
-            self._rows.clear()
-            self._chunks.clear()
-        self.finish(error)
+        self._rows.clear()
+        self._chunks.clear()
+        self._stir()
+        self._state, self._error = "ended", error
+        self._news.set()
 
     def finish(self, error: PgStreamError | None) -> None:
         """No more rows come: what was buffered is still given, then the error."""

@@ -58,9 +58,15 @@ def test_a_key_does_not_choose_how_long_it_takes(key: str, how: tuple[str, ...],
     if how == ("-scrypt",):
         worse = worse.replace(bytes.fromhex("020108"), bytes.fromhex("02017f"), 1)
         worse = worse.replace(bytes.fromhex("020101"), bytes.fromhex("02017f"), 1)
-    text = pem.base64.b64encode(worse).decode()
-    with pytest.raises(InvalidOption, match="takes too many rounds to decrypt"):
-        _read(f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{text}\n-----END ENCRYPTED PRIVATE KEY-----\n")
+    begin, end = "-----BEGIN ENCRYPTED PRIVATE KEY-----\n", "\n-----END ENCRYPTED PRIVATE KEY-----\n"
+    slow = begin + pem.base64.b64encode(worse).decode() + end
+    for text in (slow, "a key:\n" + slow, slow + encrypted):
+        with pytest.raises(InvalidOption, match="takes too many rounds to decrypt"):
+            _read(text)
+    # The library would read this one over its headers.
+    with pytest.raises(InvalidOption, match="does not open the key"):
+        _read(slow.replace(begin, begin + "X-Note: a-b\n\n"))
+    assert _read(encrypted + slow)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +78,7 @@ def test_what_is_no_key(broken: str) -> None:
 
 
 def test_texts_are_bounded() -> None:
-    for name, most in ((pem.KEY, 16384), (pem.CERTIFICATE, 300_000), (pem.AUTHORITIES, 300_000)):
+    for name, most in ((pem.KEY, 16384), (pem.CERTIFICATE, 400_000), (pem.AUTHORITIES, 400_000)):
         text = "-----BEGIN PRIVATE KEY----- -----BEGIN CERTIFICATE-----" + "x" * most
         with pytest.raises(InvalidOption, match=f'parameter "{name}" has more than {most} characters'):
             pem.tls_texts({name: text})

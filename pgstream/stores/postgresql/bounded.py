@@ -20,11 +20,14 @@ from weakref import WeakValueDictionary
 
 import psycopg
 from psycopg import generators, waiting
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn
 
 T = TypeVar("T")
 PATIENCE_S, WHOLE_S = 8.5, 9.0
 """For one answer, or to log in; for all that a statement asks."""
+ADDRESS_S = 5.0
+"""Of the patience, for one address of several."""
 LARGEST = 64 << 20
 """Bytes of one answer, and of all that comes while one logs in."""
 LATE = "its server did not answer in time"
@@ -97,13 +100,30 @@ def _connect(
             found.finish()
 
     found, why = None, None
-    try:
-        steps = _counted(generators.connect(settings), None, 0, time.monotonic() + PATIENCE_S)
-        found = waiting.wait_conn(steps, interval=_INTERVAL_S)
-    except Exception as e:
-        why = e
+    end = time.monotonic() + PATIENCE_S
+    attempts = _attempts(settings)
+    each = ADDRESS_S if len(attempts) > 1 else PATIENCE_S
+    for attempt in attempts:
+        try:
+            steps = _counted(generators.connect(attempt), None, 0, min(end, time.monotonic() + each))
+            found, why = waiting.wait_conn(steps, interval=_INTERVAL_S), None
+            break
+        except Exception as e:
+            why = e
+        if time.monotonic() > end:
+            break
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(tell, found, why)
+
+
+def _attempts(settings: str) -> list[str]:
+    """One for each address that the host's name has; libpq stays with one that does not answer."""
+    told = conninfo_to_dict(settings)
+    try:
+        found = socket.getaddrinfo(str(told["host"]), None, type=socket.SOCK_STREAM)
+    except (KeyError, OSError, UnicodeError):
+        return [settings]  # libpq says why
+    return [make_conninfo(settings, hostaddr=a) for a in dict.fromkeys(str(address[0]) for *_, address in found)]
 
 
 def _counted(

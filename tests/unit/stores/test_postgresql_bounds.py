@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -188,6 +189,24 @@ async def test_reading_ends_where_a_page_does_not_come(hostile: Hostile, monkeyp
     with pytest.raises(StoreUnreachable, match="in time"):
         await anext(a.read("t", True))
     await a.close()
+
+
+async def test_a_host_of_several_addresses_of_which_one_is_silent(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "ADDRESS_S", 0.3)
+    hostile.manner = "values"
+    with socket.create_server(("127.0.0.2", hostile.port)) as silent:
+        resolved = socket.getaddrinfo
+
+        def both(host: str, *more: Any, **named: Any) -> list[Any]:
+            return [a for each in ("127.0.0.2", "127.0.0.1") for a in resolved(each, *more, **named)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", both)
+        e = await said(hostile)
+        assert "more than 1000 values" in e.text  # the other one was asked
+        silent.settimeout(1)
+        silent.accept()[0].close()
 
 
 async def test_what_computes_for_ever_is_not_begun_again_and_again(
