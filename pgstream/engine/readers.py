@@ -29,9 +29,9 @@ class Readers:
     def place(self, user: str) -> Place:
         return Place(self, user)
 
-    def enter(self, user: str) -> None:
-        """Errors: TooManyStreams, CrashedWorkers."""
-        crashes = self._crashes.get(user)
+    def enter(self, user: str, by_worker: bool) -> None:
+        """Errors: TooManyStreams; CrashedWorkers where a worker serves it."""
+        crashes = self._crashes.get(user) if by_worker else None
         if crashes and len(crashes) == CRASHES and (left := crashes[0] + WAITS_S - time.monotonic()) > 0:
             raise CrashedWorkers(times=CRASHES, minutes=math.ceil(left / 60))
         if self._most and self._reading[user] >= self._most:
@@ -70,9 +70,9 @@ class Place:
     def is_young(self) -> bool:
         return self._taken is not None and time.monotonic() - self._taken < TRIAL_S
 
-    def take(self) -> None:
-        """Errors: TooManyStreams, CrashedWorkers."""
-        self._readers.enter(self.user)
+    def take(self, *, by_worker: bool = True) -> None:
+        """Errors: TooManyStreams; CrashedWorkers where a worker serves it."""
+        self._readers.enter(self.user, by_worker)
         self._taken = time.monotonic()
 
     def blame(self) -> None:

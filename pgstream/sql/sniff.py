@@ -46,6 +46,24 @@ def blanked(text: str, by: Callable[[str], str] | str) -> str:
     return _LITERAL.sub(lambda m: m[0] if m[0][0] == '"' else made(m[0]), text)
 
 
+def has_pieces(text: str, most: int) -> bool:
+    """Whether a text has more characters than so many that a lexer takes in small pieces: of a long string those are
+    its doubled quotes alone. A text that has looks no further than there.
+    """
+    count = at = 0
+    for m in _LITERAL.finditer(text):
+        count += m.start() - at
+        at = m.end()
+        is_whole = m[0][0] == "'" and at - m.start() > _LONG
+        count += 2 * m[0].count("''") if is_whole else at - m.start()
+        if count > most:
+            return True
+    return count + len(text) - at > most
+
+
+_LONG = 256
+
+
 def _skip_comment(text: str, at: int) -> int:
     """The offset after the block comment that begins at ``at``; comments nest. Unclosed: the end of the text."""
     depth = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import StatementTooLong
 from pgstream.sql.cursor import Cursor
-from pgstream.sql.sniff import head
+from pgstream.sql.sniff import has_pieces, head
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Session, Statement
@@ -354,8 +354,7 @@ LONGEST = 1 << 18
 """Characters of a statement without its strings and comments. Reading this many takes a second, in which nobody else is
 served."""
 LONGEST_WHOLE = 1 << 21
-"""Characters with them, beside contents of files: comments and doubled quotes are many small pieces, too."""
-_FILE = re.compile(r"'base64:[\w+/=\s]*+'", re.A)
+"""Characters with them, beside long strings: comments and doubled quotes are many small pieces, too."""
 
 
 def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -376,8 +375,8 @@ def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement
 def parse(text: str, cls: type[Statement]) -> Statement:
     """The statement. ``cls`` is ``recognize``'s answer; error positions are offsets into ``text``."""
     if len(text) > LONGEST:
-        if len(text) > LONGEST_WHOLE and len(_FILE.sub("", text)) > LONGEST_WHOLE:
-            raise StatementTooLong(most=LONGEST_WHOLE, beside="files as 'base64:…'")
+        if len(text) > LONGEST_WHOLE and has_pieces(text, LONGEST_WHOLE):
+            raise StatementTooLong(most=LONGEST_WHOLE, beside="long strings without quotes in them")
         if len(code(text)) > LONGEST:
             raise StatementTooLong(most=LONGEST, beside="its strings and comments")
     if cls in _FORMS and _FORMS[cls][1](Cursor(text)):

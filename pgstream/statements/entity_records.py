@@ -103,7 +103,7 @@ class PrintEntity(OfEntity):
 
 @asynccontextmanager
 async def _taken(place: Place) -> AsyncIterator[None]:
-    place.take()
+    place.take(by_worker=False)
     try:
         yield
     finally:

@@ -27,6 +27,8 @@ _END = struct.Struct("<4s4H2LH")
 _ENTRY = struct.Struct("<4s24x3H12x")
 """Of an entry of a ZIP's directory, the lengths of its name and of the two texts behind it."""
 _COMMENT = 65_535
+_IN_64 = 0xFFFFFFFF
+"""In the place of a size that stands in those numbers."""
 _END64 = 76
 """Bytes in front of a ZIP's end that has numbers of 64 bits, too."""
 
@@ -52,6 +54,8 @@ def _entries(jar: bytes) -> Iterator[bytes]:
     size = _END.unpack_from(jar, stop)[5]
     if jar[max(0, stop - 20) : stop].startswith(b"PK\6\7"):
         stop -= _END64
+        if size == _IN_64 and jar.startswith(b"PK\6\6", max(0, stop)):
+            size = int.from_bytes(jar[stop + 40 : stop + 48], "little")
     at = stop - size
     for _ in range(_ENTRIES):
         if at == stop:

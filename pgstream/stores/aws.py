@@ -6,7 +6,10 @@ Must not know: any service. Start reading at ``Identity`` and ``session``.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,8 +140,32 @@ def bounded(client: Any) -> Any:
     """A client of botocore that reads no more of an answer than a service sends, and not for ever: it reads all that
     comes into memory, on a thread that nothing ends.
     """
-    client._endpoint.http_session = _Bounded(client._endpoint.http_session)
+    http = client._endpoint.http_session
+    for scheme, pool in http._pool_classes_by_scheme.items():
+        timed = type("Timed", (_Timed, pool.ConnectionCls), {})
+        http._pool_classes_by_scheme[scheme] = type("Pool", (pool,), {"ConnectionCls": timed})
+    client._endpoint.http_session = _Bounded(http)
     return client
+
+
+class _Timed:
+    """A connection of botocore's on which the head of an answer comes in time: its client waits for each byte anew."""
+
+    sock: socket.socket
+
+    def getresponse(self, *given: Any, **named: Any) -> Any:
+        end = threading.Timer(_ANSWER_S, _shut, (self.sock,))
+        end.daemon = True
+        end.start()
+        try:
+            return super().getresponse(*given, **named)  # type: ignore[misc]
+        finally:
+            end.cancel()
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # beneath TLS; wakes who reads
 
 
 class _Bounded:

@@ -32,6 +32,8 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
     short = name.rsplit(".", 1)[-1]
     if name.startswith(_KAFKA):
         return _of_client(short, message, store, root)
+    if name == "org.apache.kafka.common.config.ConfigException" and message.startswith("No resolvable bootstrap"):
+        return _away("store", store, sentence(message))
     if name == "org.apache.kafka.common.config.ConfigException":
         return Trouble("user", "22023", f"Kafka's client refuses its settings: {sentence(message)}", hint=_SETTINGS)
     if short == "UnendedTransactionException":

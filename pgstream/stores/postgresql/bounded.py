@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 import threading
@@ -73,15 +74,24 @@ class Bounded(psycopg.AsyncConnection[tuple[Any, ...]]):
         loop = asyncio.get_running_loop()
         made: asyncio.Future[PGconn] = loop.create_future()
         told = (settings, loop, made, turn)
+        thread = threading.Thread(target=_connect, args=told, name="postgresql", daemon=True)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await turn.acquire()
-                threading.Thread(target=_connect, args=told, name="postgresql", daemon=True).start()
+                thread.start()
                 found = cls(await made)
         except TimeoutError:
+            _give_way(thread)
             raise TooLate(LATE) from None
         await found.set_autocommit(True)
         return found
+
+
+def _give_way(thread: threading.Thread) -> None:
+    """What nobody waits for hashes on when nothing else has to be done."""
+    if sys.platform == "linux" and thread.native_id is not None and thread.is_alive():
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread.native_id, 19)
 
 
 _TURNS: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
