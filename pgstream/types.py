@@ -142,6 +142,7 @@ class Type:
 LONGEST = 1 << 20
 """Characters of a type."""
 _SHOWN = 200
+_DIGITS = 9
 DEEPEST = 100
 """Levels of a type: more than anybody writes, and less than Python can descend."""
 _TOKEN = re.compile(
@@ -231,7 +232,7 @@ class _Reader:
         self.next("(")
         while True:
             number, group = self.next()
-            if group != "num":
+            if group != "num" or len(number) > _DIGITS:
                 raise self.fail()
             yield int(number)
             if self.next(",", ")")[0] == ")":

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pgstream.catalog.records import DEFAULT_ORGANIZATION, QueryRecord, Snapshot
-from pgstream.errors import InsufficientPrivilege
+from pgstream.errors import InsufficientPrivilege, PgStreamError, UndefinedRelation
 from pgstream.names import FullName
 
 
@@ -36,14 +36,17 @@ class Reading:
         """As far as it is so now: what somebody may read for another reason is not taken away with it."""
         login = login if role in snapshot.access.usable(login) else ""
         seen = snapshot.seen_by(role)
-        return cls(login, role, [n for n in names if not list(_relation(snapshot, seen, role, "select", n))])
+        there = [n for n in names if _key(n) in snapshot.relations]
+        return cls(login, role, [n for n in there if not list(_relation(snapshot, seen, role, "select", n))])
 
-    def lost(self, snapshot: Snapshot) -> InsufficientPrivilege | None:
+    def lost(self, snapshot: Snapshot) -> PgStreamError | None:
         """What is missing; None where it may go on."""
         if self.login and self.role not in snapshot.access.usable(self.login):
             return InsufficientPrivilege(kind="role", name=self.role, detail="It was taken while rows were read.")
         seen = snapshot.seen_by(self.role)
         for name in self.sources:
+            if _key(name) not in snapshot.relations:
+                return UndefinedRelation(name=name, detail="It was there when rows began to be read.")
             for missing in _relation(snapshot, seen, self.role, "select", name):
                 detail = f'Role "{self.role}" {missing}, which it had when rows began to be read.'
                 return InsufficientPrivilege(kind="relation", name=name, detail=detail)
@@ -63,10 +66,13 @@ def _missing(snapshot: Snapshot, query: QueryRecord) -> Iterator[str]:
         yield f"does not have USAGE on compute pool {pool.name}"
 
 
+def _key(name: str) -> tuple[str, str, str]:
+    return FullName.read(name).key
+
+
 def _relation(snapshot: Snapshot, seen: Snapshot, role: str, privilege: str, name: str) -> Iterator[str]:
     full = FullName.read(name)
-    key = full.database, full.schema, full.name
-    found = snapshot.relations.get(key)
+    found = snapshot.relations.get(full.key)
     if found is None:
         return  # dropping it was refused, or it goes with the query: not a matter of rights
     if (full.database, full.schema) not in seen.schemas:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_$]*"
 _FAST = re.compile(rf"\s*({_WORD}(?:\s+{_WORD}(?:\s+{_WORD}(?:\s+{_WORD}(?![.\w$]))?)?)?)?\s*")
@@ -62,6 +63,15 @@ def has_pieces(text: str, most: int) -> bool:
 
 
 _LONG = 256
+_WORD_OR_SIGN = re.compile(_LITERAL.pattern + r"|[\w$]+|[^\w\s]", re.S)
+
+
+def begin(text: str, most: int) -> str:
+    """The first so many words, signs, strings and comments of a text."""
+    if len(text) <= most:
+        return text
+    m = next(islice(_WORD_OR_SIGN.finditer(text), most, None), None)
+    return text if m is None else text[: m.start()]
 
 
 def _skip_comment(text: str, at: int) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pgstream.catalog.records import Snapshot
 from pgstream.errors import StatementTooLong
 from pgstream.sql.cursor import Cursor
-from pgstream.sql.sniff import has_pieces, head
+from pgstream.sql.sniff import begin, has_pieces, head
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Session, Statement
@@ -357,11 +357,16 @@ LONGEST_WHOLE = 1 << 21
 """Characters with them, beside long strings: comments and doubled quotes are many small pieces, too."""
 
 
+_RECOGNIZED = 1 << 16
+"""Words and signs by which a statement is recognized: a query that is ours has half as many at most."""
+
+
 def recognize(text: str, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     """The class of the statement that a text is; None when it is PostgreSQL's. Never raises."""
     words = head(text)
     if not words or words[0] not in _FIRST:
         return None
+    text = begin(text, _RECOGNIZED)
     if words[0] in ("SELECT", "WITH"):  # by far the most texts: no table is asked
         return decided(text, words, snapshot, session)
     found = _by_words(newer(words), text)

@@ -80,6 +80,11 @@ def test_what_a_reader_has_lost(house: House, ask: Ask, keepers: str) -> None:
     assert "does not have USAGE on schema main.public" in str(lost(reading))
     ask("GRANT USAGE ON SCHEMA public TO keepers", role="sysadmin")
     assert lost(reading) is None
+    house.relation("read_and_gone")
+    ask("GRANT SELECT ON RELATION read_and_gone TO ROLE keepers", role="sysadmin")
+    gone = rights.Reading.of(house.catalog.snapshot, "admin", "keepers", ["main.public.read_and_gone"])
+    ask("DROP RELATION read_and_gone", role="sysadmin")
+    assert str(lost(gone)).startswith('relation "main.public.read_and_gone" does not exist')
     ask("CREATE ROLE passing", "GRANT ROLE passing TO USER 'admin'", role="useradmin")
     passing = rights.Reading.of(house.catalog.snapshot, "admin", "passing", [])
     assert lost(passing) is None

@@ -18,6 +18,7 @@ from pgstream.server.language import parameter_count
 from pgstream.sql import sniff
 from pgstream.sql.system_names import renamed
 from pgstream.statements import shared
+from tests.unit.statements.snapshots import SNAPSHOT, session
 
 LONG = 300_000
 STRINGS = ["a" * LONG, "''" * (LONG // 2), "a''" * (LONG // 3), '"`' * (LONG // 2), "\\\\" * (LONG // 2)]
@@ -69,6 +70,8 @@ def test_a_type_has_an_end() -> None:
         types.parse(f"STRUCT<{fields} >" + " " * types.LONGEST)
     with pytest.raises(InvalidStatement) as e:
         types.parse("INTEGER " * 10_000)
+    with pytest.raises(InvalidStatement):
+        types.parse(f"DECIMAL({'1' * 5000})")
     assert len(str(e.value)) < 300
 
 
@@ -85,6 +88,22 @@ def test_a_text_is_as_long_as_it_may_be() -> None:
         )
     with pytest.raises(StatementTooLong, match="262144 characters beside its strings and comments"):
         statements.parse("LIST ENTITIES IN STORE s " + "x " * statements.LONGEST, statements.ListEntities)
+
+
+def test_a_statement_is_recognized_by_its_begin() -> None:
+    """Before anybody has said no to its length."""
+    assert sniff.begin("a  'b''c' /* d */(e1;f", 4) == "a  'b''c' /* d */("
+    assert sniff.begin("a b", 3) == "a b"
+    many = "a, " * 1_000_000
+    for text, kind in (
+        ("SELECT * FROM pageviews, ", "SelectStream"), ("DROP VIEW pageviews, ", "DropView"),
+        ("INSERT INTO pageviews VALUES ", "InsertInto"), ("GRANT SELECT ON pageviews, ", "GrantPrivileges"),
+        ("DECLARE c CURSOR FOR SELECT * FROM pageviews, ", "DeclareCursor"),
+    ):  # fmt: skip
+        found = [statements.recognize(text + more, SNAPSHOT, session()) for more in (many, "")]
+        assert str(found[0] and found[0].__name__) in (kind, kind + "Values"), text
+        assert peak(lambda t=text + many: statements.recognize(t, SNAPSHOT, session())) < 100 * LONG  # type: ignore[misc]
+    assert statements.recognize("INSERT INTO t VALUES " + many, SNAPSHOT, session()) is None
 
 
 def test_first_words_behind_long_comments() -> None:
