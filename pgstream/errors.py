@@ -579,11 +579,17 @@ class StatementTooLong(
     PgStreamError,
     sqlstate="54000",
     message="a statement of pgstream cannot have more than {most} characters beside {beside}",
+    hint="Leave out comments, or break it up into several statements.",
 ):
     """Reading it would keep every session waiting."""
 
 
-class TypeTooLong(PgStreamError, sqlstate="54000", message="a type cannot have more than {most} characters"):
+class TypeTooLong(
+    PgStreamError,
+    sqlstate="54000",
+    message="a type cannot have more than {most} characters",
+    hint="Declare the fields that are wanted, or VARCHAR for a part that is taken as text.",
+):
     """Reading it would keep every session waiting."""
 
 

@@ -55,6 +55,7 @@ class Engine:
         self._pools: dict[str, ComputePool] = {}
         self._used_at: dict[str, float] = {}
         self._keeping: asyncio.Task[None] | None = None
+        self._guarding: asyncio.Task[None] | None = None
         self._forward = Forward(catalog, self._has, self._do)
         self._hearing: asyncio.Task[None] | None = None
         self._readers = Readers(config.max_streams_per_user)
@@ -70,10 +71,11 @@ class Engine:
             self.pool(DEFAULT).wake(warm=True)
         self._hearing = asyncio.create_task(self._forward.run())
         self._keeping = asyncio.create_task(self._keep())
+        self._guarding = asyncio.create_task(self._guard())
 
     async def stop(self) -> None:
         """End all workers, after their running batches. Queries stay intended as they are, for the next start."""
-        for task in (self._keeping, self._hearing, self._replacing):
+        for task in (self._keeping, self._guarding, self._hearing, self._replacing):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -157,6 +159,13 @@ class Engine:
         if name in self._pools:
             await self._pools[name].sleep("the compute pool is stopped")
 
+    async def _guard(self) -> None:
+        """End SELECTs whose right is taken; by itself, since what is kept in order otherwise may take its time."""
+        while True:
+            for pool in self._pools.values():
+                pool.end_unentitled()
+            await asyncio.sleep(LOOK_S)
+
     async def _keep(self) -> None:
         """Wake pools that have queries, also those that another server's clients started; put others to sleep."""
         while True:
@@ -169,7 +178,6 @@ class Engine:
                     if self._wants(name):
                         self.pool(name).wake()
                 for pool in list(self._pools.values()):
-                    pool.end_unentitled()
                     await self._settle(pool, pool.name in busy)
                 await self._mend()
                 await self._retention.look()
@@ -277,7 +285,8 @@ class Engine:
         self, plan: Plan, role: str, pool: str = DEFAULT, *, user: str = "", login: str = "", reads: Sequence[str] = ()
     ) -> ResultStream:
         """Rows of a role's interactive SELECT from relations, by their full names. ``aclose`` ends its Spark query;
-        TooManyStreams may come for the first row, InsufficientPrivilege for any, when a right to it has been taken.
+        TooManyStreams may come for the first row; InsufficientPrivilege for any, when a right to it has been taken, and
+        UndefinedRelation when it is dropped.
         """
         reading = Reading.of(self._catalog.snapshot, login, role, reads)
         return self._usable(pool).open_result(plan, reading, self._readers.place(user))

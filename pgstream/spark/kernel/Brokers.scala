@@ -15,16 +15,19 @@ import org.apache.kafka.common.errors.TimeoutException
  */
 object Brokers {
   private val WithinMs = 2000
+  /** A store that nobody asks any more is forgotten. */
+  private val KeptNanos = TimeUnit.MINUTES.toNanos(10)
   private type Settings = Map[String, AnyRef]
   private val silent = new ConcurrentHashMap[Settings, Silence]
 
   private class Silence {
     var why: Option[String] = None
-    var asked = 0L
+    @volatile var asked: Long = System.nanoTime()
   }
 
   /** A client waited in vain: ask the cluster itself. Errors: TimeoutException, it does not answer. */
   def waited(client: Iterable[(String, Any)]): Unit = {
+    silent.values.removeIf(s => System.nanoTime() - s.asked > KeptNanos)
     silent.putIfAbsent(connection(client), new Silence)
     expect(client)
   }

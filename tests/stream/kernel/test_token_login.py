@@ -12,18 +12,15 @@ from pyspark.sql import SparkSession
 
 from pgstream import pem
 from tests.pg.door.certificates import Authority
-from tests.unit.stores.test_kafka_tokens import LATER, SECRET, Endpoint, jwt
+from tests.token_endpoint import LATER, SECRET, Endpoint, jwt
 
 pytestmark = pytest.mark.stream
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint()
-    yield found
-    found.over.set()
-    found.shutdown()
-    found.server_close()
+    with Endpoint() as found:
+        yield found
 
 
 def asked(spark: SparkSession, there: Endpoint, **more: str) -> Any:

@@ -9,16 +9,13 @@ import pytest
 from pgstream.errors import StoreUnreachable
 from pgstream.stores import aws
 from pgstream.stores.kinesis.admin import KinesisAdmin
-from tests.unit.stores.test_kafka_tokens import Endpoint
+from tests.token_endpoint import Endpoint
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint()
-    yield found
-    found.over.set()
-    found.shutdown()
-    found.server_close()
+    with Endpoint() as found:
+        yield found
 
 
 @pytest.mark.parametrize(("manner", "said"), [("endless", "more than 1 MB"), ("slow", "does not end in time")])
