@@ -8,7 +8,10 @@ Start reading at ``COMMANDS``.
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -56,7 +59,21 @@ def _serve(config: Config, _args: argparse.Namespace) -> int:
     from pgstream.server.main import serve
 
     uvloop.run(serve(config))
+    _end()
     return 0
+
+
+def _end() -> None:
+    """End the process at once where a thread hashes on for a PostgreSQL that wants it so (``bounded``): Python cannot
+    end it, and it would go on with what the exit of OpenSSL has taken away.
+    """
+    from pgstream.stores.postgresql.bounded import THREAD
+
+    if any(t.name == THREAD for t in threading.enumerate()):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _demo(config: Config, args: argparse.Namespace) -> int:

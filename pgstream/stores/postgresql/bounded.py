@@ -31,6 +31,8 @@ ADDRESS_S = 5.0
 """Of the patience, for one address of several."""
 LARGEST = 64 << 20
 """Bytes of one answer, and of all that comes while one logs in."""
+THREAD = "postgresql log-in"
+"""What its threads are called. One may hash on when nobody waits for it any more (``cli`` ends the process over it)."""
 LATE = "its server did not answer in time"
 _AT_ONCE = 2
 _INTERVAL_S = 0.1
@@ -74,7 +76,7 @@ class Bounded(psycopg.AsyncConnection[tuple[Any, ...]]):
         loop = asyncio.get_running_loop()
         made: asyncio.Future[PGconn] = loop.create_future()
         told = (settings, loop, made, turn)
-        thread = threading.Thread(target=_connect, args=told, name="postgresql", daemon=True)
+        thread = threading.Thread(target=_connect, args=told, name=THREAD, daemon=True)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await turn.acquire()

@@ -7,12 +7,14 @@ import base64
 import contextlib
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from pgstream import cli
 from pgstream.errors import PgStreamError, StoreUnreachable
 from pgstream.stores.postgresql import admin as admins
 from pgstream.stores.postgresql import bounded
@@ -62,7 +64,7 @@ class Hostile:
         if self.manner == "iterations":
             writer.write(message(b"R", struct.pack("!i", 10) + b"SCRAM-SHA-256\0\0"))
             _, first = await self._read(reader)
-            told = b"r=" + first.partition(b"r=")[2] + b"x,s=" + base64.b64encode(bytes(16)) + b",i=20000000"
+            told = b"r=" + first.partition(b"r=")[2] + b"x,s=" + base64.b64encode(bytes(16)) + b",i=10000000"
             writer.write(message(b"R", struct.pack("!i", 11) + told))
             await asyncio.Event().wait()
         if self.manner == "parameters first":
@@ -132,6 +134,9 @@ async def hostile(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hostile]:
         client.cancel()
     await asyncio.gather(*found.clients)
     await asyncio.sleep(0)
+    for thread in threading.enumerate():  # it hashes on, and must not while this process ends
+        if thread.name == bounded.THREAD:
+            await asyncio.to_thread(thread.join)
 
 
 def opened(hostile: Hostile) -> PostgresAdmin:
@@ -230,3 +235,18 @@ async def test_an_admin_goes_on_after_a_connection_was_given_up(
             await a.list_entities()
     assert hostile.logins == 2
     await a.close()
+
+
+def test_the_server_ends_while_a_thread_hashes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself a process would then crash in some of its exits, in OpenSSL's."""
+    codes: list[int] = []
+    monkeypatch.setattr(cli.os, "_exit", codes.append)
+    cli._end()
+    assert codes == []
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait, name=bounded.THREAD, daemon=True)
+    thread.start()
+    cli._end()
+    over.set()
+    thread.join()
+    assert codes == [0]
