@@ -506,6 +506,15 @@ class CannotCopy(
     """COPY of a stream or changelog by name; the hint says what to write instead."""
 
 
+class CannotChange(
+    PgStreamError,
+    sqlstate="42809",
+    message='cannot change materialized view "{name}"',
+    hint="What it holds is its query's answer: INSERT INTO what the query reads, or CREATE OR REPLACE it.",
+):
+    """INSERT, UPDATE, DELETE, MERGE or TRUNCATE of a materialized view; the words are PostgreSQL's."""
+
+
 class ColumnsDiffer(PgStreamError, sqlstate="42P16", message="{what}"):
     """A view cannot be replaced by one whose columns are others; the words are PostgreSQL's."""
 

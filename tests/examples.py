@@ -21,6 +21,7 @@ EXAMPLES: dict[str, str] = {
     " INSERT INTO pageviews SELECT a FROM virtual.public.v; END APPLICATION WITH ('query.name' = q)",
     "CanI": "CAN I CREATE_DATABASE",
     "CloseCursor": "CLOSE nope",
+    "CommentOn": "COMMENT ON COLUMN pageviews.nope IS 'words'",
     "CopyStream": "COPY (SELECT a FROM missing) TO STDOUT WITH (FORMAT csv)",
     "CreateVirtualChangelog": "CREATE VIRTUAL CHANGELOG nope AS SELECT a FROM missing",
     "CreateVirtualStream": "CREATE VIRTUAL STREAM virtual.public.nope AS SELECT a FROM missing",

@@ -369,10 +369,18 @@ def described(record: RelationRecord) -> str:
     return f"COMMENT ON {_kind(record)} {_qualified(record)} IS {quote_literal(comment(record))}"
 
 
+def described_column(record: RelationRecord, column: str) -> str:
+    """The statement that makes a column's comment, or takes it away."""
+    said = next(c.description for c in record.columns if c.name == column)
+    words = quote_literal(said) if said else "NULL"
+    return f"COMMENT ON COLUMN {_qualified(record)}.{q(column)} IS {words}"
+
+
 def shown(record: RelationRecord) -> list[str]:
-    """Its comment, and the right of its owner to read it."""
+    """Its comments, and the right of its owner to read it."""
     return [
         described(record),
+        *(described_column(record, c.name) for c in record.columns if c.description),
         f"GRANT SELECT ON {_qualified(record)} TO {q(pg_role(record.owner))}",
     ]
 

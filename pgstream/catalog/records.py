@@ -26,6 +26,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 STREAMED = ("stream", "changelog")
 """Kinds of relations that are read by streaming."""
+_VIEWS = ("materialized_view",)
 VIRTUAL = "virtual"
 """The database that the virtual relations of an application are named in."""
 _COMPARED = 1000
@@ -48,11 +49,12 @@ NOBODY = Authors()
 
 @dataclass(frozen=True, slots=True)
 class ColumnRecord:
-    """A column of a relation."""
+    """A column of a relation. ``description``: what COMMENT ON COLUMN said of it."""
 
     name: str
     type: types.Type
     nullable: bool = True
+    description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,18 +325,29 @@ class Snapshot:
         return self._names.within
 
     @cached_property
+    def mentions_view(self) -> Callable[[str], bool]:
+        """Whether a materialized view's name stands in a text at all."""
+        return self._view_names.within
+
+    @cached_property
     def _names(self) -> Mentions:
         return Mentions(r.full.name for r in self.relations.values() if r.kind in STREAMED)
 
+    @cached_property
+    def _view_names(self) -> Mentions:
+        return Mentions(r.full.name for r in self.relations.values() if r.kind in _VIEWS)
+
     def keep_names(self, before: Snapshot, changed: Collection[tuple[str, str, str]] | None) -> None:
         """Take over the names of the snapshot before, of whose relations only ``changed`` are other ones now."""
-        if "_names" not in before.__dict__ or changed is None:
-            return
-        gone, come = (
-            [r.full.name for r in map(whole.relations.get, changed) if r and r.kind in STREAMED]
-            for whole in (before, self)
-        )
-        self.__dict__["_names"] = before._names.changed(gone, come) if gone != come else before._names
+        for kept, kinds in (("_names", STREAMED), ("_view_names", _VIEWS)):
+            if kept not in before.__dict__ or changed is None:
+                continue
+            gone, come = (
+                [r.full.name for r in map(whole.relations.get, changed) if r and r.kind in kinds]
+                for whole in (before, self)
+            )
+            names = before.__dict__[kept]
+            self.__dict__[kept] = names.changed(gone, come) if gone != come else names
 
 
 class Seen(Mapping[K, V]):

@@ -15,7 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from pgstream.catalog import databases, models, rows, stores
 from pgstream.catalog.records import RelationRecord
-from pgstream.errors import DependentsExist, DuplicateColumn, DuplicateRelation, ReservedName, UndefinedRelation
+from pgstream.errors import (
+    DependentsExist,
+    DuplicateColumn,
+    DuplicateRelation,
+    ReservedName,
+    UndefinedColumn,
+    UndefinedRelation,
+)
 from pgstream.names import HIDDEN, FullName
 
 
@@ -75,10 +82,27 @@ async def describe(session: AsyncSession, full: FullName, description: str | Non
     return rows.relation(row)
 
 
+async def describe_column(
+    session: AsyncSession, full: FullName, column: str, description: str | None, at: int | None
+) -> RelationRecord:
+    row = await find(session, full, at)
+    record = rows.relation(row)
+    if column not in {c.name for c in record.columns}:
+        raise UndefinedColumn(name=column, at=at)
+    row.columns = [
+        rows.column_row(replace(c, description=description) if c.name == column else c) for c in record.columns
+    ]
+    await session.flush()
+    await session.refresh(row)
+    return rows.relation(row)
+
+
 async def keep(session: AsyncSession, view: RelationRecord) -> None:
-    """A view has another query now, and what comes of it: columns, key, mode, options."""
+    """A view has another query now, and what comes of it: columns, key, mode, options. Its columns stay described."""
     row = await find(session, view.full)
-    new = rows.relation_row(view)
+    said = {c.name: c.description for c in rows.relation(row).columns}
+    columns = tuple(replace(c, description=said.get(c.name)) for c in view.columns)
+    new = rows.relation_row(replace(view, columns=columns))
     row.query, row.columns, row.primary_key = new.query, new.columns, new.primary_key
     row.mode, row.properties = new.mode, new.properties
     await session.flush()

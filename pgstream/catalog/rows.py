@@ -56,7 +56,7 @@ def relation(row: models.RelationRow, policies: tuple[PolicyRecord, ...] = ()) -
         id=row.id,
         full=FullName(row.database, row.schema, row.name),
         kind=row.kind,
-        columns=tuple(ColumnRecord(name, _type(type), nullable) for name, type, nullable in row.columns),
+        columns=tuple(ColumnRecord(name, _type(type), *more) for name, type, *more in row.columns),
         owner=row.owner,
         primary_key=tuple(row.primary_key),
         store=row.store,
@@ -94,7 +94,7 @@ def relation_row(record: RelationRecord) -> models.RelationRow:
         schema=record.full.schema,
         name=record.full.name,
         kind=record.kind,
-        columns=[[c.name, str(c.type), c.nullable] for c in record.columns],
+        columns=[column_row(c) for c in record.columns],
         owner=record.owner,
         primary_key=list(record.primary_key),
         store=record.store,
@@ -106,6 +106,12 @@ def relation_row(record: RelationRecord) -> models.RelationRow:
         mode=record.mode,
         row_security=record.row_security,
     )
+
+
+def column_row(column: ColumnRecord) -> list[object]:
+    """An older version reads what has no description."""
+    described = [] if column.description is None else [column.description]
+    return [column.name, str(column.type), column.nullable, *described]
 
 
 def query(row: models.QueryRow) -> QueryRecord:

@@ -76,6 +76,7 @@ from pgstream.config import Config
 from pgstream.errors import (
     BeingReplaced,
     DependentsExist,
+    InvalidOption,
     NotSupported,
     PgStreamError,
     ReadersRemain,
@@ -419,6 +420,14 @@ class Catalog:
                 await objects.create_schema(conn, name, owner, transaction)
             return record
 
+    async def describe_schema(self, database: str, name: str, description: str | None, at: int | None = None) -> None:
+        """Say something about a schema, in PostgreSQL alone; None takes it away."""
+        if undecided.is_mark(description or ""):
+            raise InvalidOption(what="such a comment is pgstream's own mark on a schema", at=at)
+        async with self._change() as change:
+            await databases.find_schema(change.session, database, name, at)
+            await undecided.describe(await change.dropping(database), name, description or "")
+
     async def settle_schema(self, database: str, name: str, wait: bool = False) -> bool:
         """Drop a schema whose transaction was rolled back; whether that is decided. What others have put into it keeps
         it. ``wait``: for the transaction to end.
@@ -522,6 +531,14 @@ class Catalog:
         async with self._change() as change:
             record = await relations.describe(change.session, full, description, at)
             await postgres.run(await change.dropping(full.database), objects.described(record))
+
+    async def describe_column(
+        self, full: FullName, column: str, description: str | None, at: int | None = None
+    ) -> None:
+        """Keep a sentence about a relation's column; None takes it away."""
+        async with self._change() as change:
+            record = await relations.describe_column(change.session, full, column, description, at)
+            await postgres.run(await change.dropping(full.database), objects.described_column(record, column))
 
     async def truncate_relation(self, full: FullName, at: int | None = None) -> None:
         """Take away the rows of a materialized view."""

@@ -43,18 +43,40 @@ FROM (
 
 
 def mark(schema: str, transaction: str) -> str:
-    return f"COMMENT ON SCHEMA {q(schema)} IS {quote_literal(_PREFIX + transaction)}"
+    return _commented(schema, _PREFIX + transaction)
 
 
 async def unmark(conn: Connection, schema: str) -> None:
     with suppress(pg.InvalidSchemaName):  # somebody has dropped it
-        await run(conn, f"COMMENT ON SCHEMA {q(schema)} IS NULL")
+        _, words = (await _marked(conn)).get(schema, ("", ""))
+        await run(conn, _commented(schema, words))
+
+
+async def describe(conn: Connection, schema: str, words: str) -> None:
+    """What clients see as the schema's comment, after the mark as long as there is one."""
+    transaction, _ = (await _marked(conn)).get(schema, ("", ""))
+    marked = f"{_PREFIX}{transaction}\n" if transaction else ""
+    await run(conn, _commented(schema, marked + words))
+
+
+def is_mark(words: str) -> bool:
+    return words.startswith(_PREFIX)
 
 
 async def marks(conn: Connection) -> dict[str, str]:
     """The marked schemas of a database, and their transactions."""
+    return {name: transaction for name, (transaction, _) in (await _marked(conn)).items()}
+
+
+async def _marked(conn: Connection) -> dict[str, tuple[str, str]]:
+    """By schema: the transaction, and what clients said of the schema meanwhile."""
     found = await (await conn.execute(_MARKS)).fetchall()
-    return {name: words.removeprefix(_PREFIX) for name, words in found if words and words.startswith(_PREFIX)}
+    said = ((name, words.removeprefix(_PREFIX).partition("\n")) for name, words in found if words and is_mark(words))
+    return {name: (transaction, words) for name, (transaction, _, words) in said}
+
+
+def _commented(schema: str, words: str) -> str:
+    return f"COMMENT ON SCHEMA {q(schema)} IS {quote_literal(words) if words else 'NULL'}"
 
 
 async def end(conn: Connection, transaction: str) -> str | None:

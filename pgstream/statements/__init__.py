@@ -19,6 +19,7 @@ from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.checks import CheckMaterializedView
+from pgstream.statements.comments import CommentOn
 from pgstream.statements.compute_pools import (
     CreateComputePool,
     DescribeComputePool,
@@ -171,6 +172,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     CanI,
     CheckMaterializedView,
     CloseCursor,
+    CommentOn,
     CopyStream,
     CopyDescriptorSource,
     CopyFunctionSource,
@@ -333,10 +335,10 @@ _FORMS: dict[type[Statement], tuple[type[Statement], Callable[[Cursor], bool]]] 
     InsertInto: (InsertValues, is_values),
 }
 _SHARED_WORDS = (AlterOwner, AlterPolicy, AlterQuery, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor,
-                 CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy, CreateTable,
-                 CreateTableAs, DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropPolicy, DropTable,
-                 DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor, Reindex,
-                 RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
+                 CommentOn, CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy,
+                 CreateTable, CreateTableAs, DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropPolicy,
+                 DropTable, DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor,
+                 Reindex, RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
                  *(f for f, _ in _FORMS.values()))  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 Unknown.known = _BY_WORDS

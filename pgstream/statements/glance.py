@@ -19,9 +19,8 @@ LONGEST = 4096
 _UPDATED = "|".join([*UPDATES, *(OLDER[word] for word in UPDATES if word in OLDER)])
 # INSERT INTO ENTITY and UPDATE STORE may be ours. A name that begins with a quote or a sign: the long way.
 _FORM = re.compile(
-    rf"""\s*(?: (?:SELECT|WITH|DELETE|VALUES)\b(?!\s*(?:PG_CATALOG\s*\.\s*)?PG_(?:TERMINATE|CANCEL)_BACKEND\b)
-             | INSERT\s+INTO\s+(?!ENTITY|{OLDER["ENTITY"]})[A-Z_]
-             | UPDATE\s+(?!{_UPDATED})[A-Z_]
+    rf"""\s*(?: (?:SELECT|WITH|VALUES)\b(?!\s*(?:PG_CATALOG\s*\.\s*)?PG_(?:TERMINATE|CANCEL)_BACKEND\b)
+             | (?P<writes>DELETE\b | INSERT\s+INTO\s+(?!ENTITY|{OLDER["ENTITY"]})[A-Z_] | UPDATE\s+(?!{_UPDATED})[A-Z_])
              | (?:BEGIN|COMMIT|END|ROLLBACK)(?=\s*+;?\s*+\Z)
            )[^;]*+;?\s*\Z""",
     re.I | re.X | re.A,
@@ -36,9 +35,10 @@ def is_postgres(raw: bytes | bytearray, snapshot: Snapshot) -> bool:
     if len(raw) > LONGEST or not raw.isascii():
         return False
     text = raw.decode("ascii")
-    if _FORM.match(text) is None:
+    form = _FORM.match(text)
+    if form is None:
         return False
     low = text.lower()
     if "set_config" in low or "search_path" in low or "pg_settings" in low or "deltastream" in low:
         return False
-    return not snapshot.mentions(text)
+    return not (snapshot.mentions(text) or (form["writes"] and snapshot.mentions_view(text)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream import stores, types
-from pgstream.catalog.records import RelationRecord, Snapshot
+from pgstream.catalog.records import ColumnRecord, RelationRecord, Snapshot
 from pgstream.errors import NotSupported
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
@@ -200,7 +200,11 @@ class DescribeRelationColumns(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         found = places.relation(ctx, self.name, self.kind)
-        return listing(self.columns, [(c.name, str(c.type), c.nullable, "{}") for c in found.columns])
+        return listing(self.columns, [(c.name, str(c.type), c.nullable, _said(c)) for c in found.columns])
+
+
+def _said(column: ColumnRecord) -> str:
+    return json_text({"description": column.description} if column.description else {})
 
 
 class DescribeColumns(DescribeRelationColumns):

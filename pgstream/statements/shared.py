@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import ClassVar, Self
 
 from pgstream.catalog.records import RelationRecord, Snapshot
-from pgstream.errors import NotSupported, NotYet, PgStreamError
+from pgstream.errors import CannotChange, NotSupported, NotYet, PgStreamError
 from pgstream.names import QName
 from pgstream.sql.cursor import Cursor
 from pgstream.sql.select import names
@@ -22,6 +22,7 @@ from pgstream.sql.sniff import blanked, head
 from pgstream.statements import backends, cursors, system_tables, unseen
 from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.base import Session, Statement
+from pgstream.statements.comments import CommentOn
 from pgstream.statements.compute_pools import UpdateComputePool
 from pgstream.statements.copy import CopyStream
 from pgstream.statements.create_as import CreateMaterializedViewAs, CreateTableAs
@@ -73,6 +74,7 @@ _ON = re.compile(rf"\bON\s+(?:ONLY\s+)?({_NAME})", re.I)
 _UPDATED = re.compile(rf"\s*UPDATE\s+\w++\s*+(?!\*?\s*+(?:(?:AS\s+)?{_PART}\s*+)?\bSET\b)(?:(?<=\s){_PART}|\Z|;)", re.I)
 _CHANGED = re.compile(rf"\s*(?:UPDATE|DELETE\s+FROM|MERGE\s+INTO)\s+(?:ONLY\s+)?({_NAME})", re.I)
 _INSERTED = re.compile(rf"\s*INSERT\s+INTO\s+({_NAME})", re.I)
+_COMMENTED = re.compile(rf"\s*COMMENT\s+ON\s+(MATERIALIZED\s+VIEW|[A-Z]+)\s+({_PART}(?:\s*\.\s*{_PART}){{0,3}})", re.I)
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
@@ -89,6 +91,7 @@ _ALTERED = re.compile(
 )
 _REINDEXED = re.compile(rf"\s*REINDEX\s+(?:\([^)]*\)\s*)?(TABLE|INDEX|SCHEMA)\s+(?:CONCURRENTLY\s+)?({_NAME})", re.I)
 _DESCRIPTION = re.compile(r"\bSET\s+description\s*=", re.I)
+_EMPTIED = re.compile(rf"\s*TRUNCATE\s+(?:TABLE\s+)?(?:ONLY\s+)?({_NAME})", re.I)
 # TRUNCATE relation, with nothing or these words after it, empties PostgreSQL's table of that name.
 _TRUNCATED = re.compile(rf"\s*TRUNCATE\s+RELATION\s+(?!(?:CASCADE|RESTRICT|RESTART|CONTINUE)\b)(?={_PART})", re.I)
 
@@ -129,7 +132,7 @@ class CreateViewOverStream(Refused):
 
 
 class ChangeStream(Refused):
-    """UPDATE, DELETE and MERGE of a stream or a changelog.
+    """UPDATE, DELETE, MERGE and TRUNCATE of a stream or a changelog.
 
     Refused; records stay as they are, and a changelog's later one replaces an earlier of its key.
     """
@@ -143,6 +146,21 @@ class ChangeStream(Refused):
         raise NotSupported(what=what, at=c.at, hint=cls.hint)
 
 
+class ChangeView(Statement):
+    """INSERT, UPDATE, DELETE, MERGE and TRUNCATE of a materialized view.
+
+    Refused in PostgreSQL's words about one of its own; what a view holds is its query's answer.
+    """
+
+    words: ClassVar = ()
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        named = next(m for p in (_CHANGED, _INSERTED, _EMPTIED) if (m := p.match(blanked(c.text, _spaces))))
+        hint = "TRUNCATE RELATION takes its rows away." if head(c.text)[0] == "TRUNCATE" else None
+        raise CannotChange(name=_parts(named[1])[-1], at=named.start(1), hint=hint)
+
+
 def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
     system = "deltastream" in text.lower()
     if system and (found := system_tables.find(text)) is not None:
@@ -153,15 +171,32 @@ def _select(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
 
 
 def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    if not snapshot.mentions(text):
+    if not _mentions(text, snapshot):
         return None
     named = _INSERTED.match(blanked(text, " "))
     if named is None:
         return None
     into = _relation(named[1], snapshot, session)
     if into is not None:
-        return InsertInto if into.kind in (*_STREAMING, "table") or _from_stream(text, snapshot, session) else None
+        ours = into.kind in (*_STREAMING, "table") or _from_stream(text, snapshot, session)
+        return InsertInto if ours else ChangeView
     return InsertInto if _from_stream(text, snapshot, session) else None
+
+
+def _comment(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    named = _COMMENTED.match(blanked(text, " "))
+    if named is None:
+        return None
+    kind, parts = named[1].upper().split()[0], _parts(named[2])
+    match kind:
+        case "RELATION" | "STREAM" | "CHANGELOG" | "DATABASE":  # PostgreSQL has no such words, or no such owner
+            ours = True
+        case "TABLE" | "VIEW" | "MATERIALIZED" | "COLUMN":
+            name = QName(parts[:-1] if kind == "COLUMN" else parts)
+            ours = bool(name.parts) and snapshot.relation(name, session.database, session.schema) is not None
+        case _:
+            ours = kind == "SCHEMA" and parts[-1] != "information_schema" and not parts[-1].startswith("pg_")
+    return CommentOn if ours else None
 
 
 def _copy(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -237,7 +272,11 @@ def _reindex(text: str, words: Words, snapshot: Snapshot, session: Session) -> t
 
 
 def _truncate(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    return TruncateRelation if _TRUNCATED.match(blanked(text, " ")) else None
+    plain = blanked(text, " ")
+    if _TRUNCATED.match(plain):
+        return TruncateRelation
+    named = _EMPTIED.match(plain)
+    return _changing(named, snapshot, session)
 
 
 def _grant(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -297,11 +336,21 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
 
 
 def _change(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    if not snapshot.mentions(text):
+    if not _mentions(text, snapshot):
         return None
-    named = _CHANGED.match(blanked(text, " "))
+    return _changing(_CHANGED.match(blanked(text, " ")), snapshot, session)
+
+
+def _mentions(text: str, snapshot: Snapshot) -> bool:
+    return snapshot.mentions(text) or snapshot.mentions_view(text)
+
+
+def _changing(named: re.Match[str] | None, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    """The refusal of a change of this relation's rows, if it is none of PostgreSQL's tables."""
     found = _relation(named[1], snapshot, session) if named is not None else None
-    return ChangeStream if found is not None and found.kind in _STREAMING else None
+    if found is None:
+        return None
+    return ChangeView if found.kind == "materialized_view" else ChangeStream if found.kind in _STREAMING else None
 
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -337,6 +386,8 @@ SHARED: dict[str, Decide] = {
     "CREATE": _create,
     # CLOSE, FETCH and MOVE are ours when they name a cursor that reads a stream. CLOSE ALL is PostgreSQL's.
     "CLOSE": _cursor,
+    # Of a relation of the catalogue, its column, a schema or a database.
+    "COMMENT": _comment,
     # COPY of tables and materialized views is PostgreSQL's.
     "COPY": _copy,
     "DECLARE": _over(DeclareCursor),
@@ -385,13 +436,17 @@ def _by_its_words(text: str, words: Words) -> bool:
             return _OURS_WITH.search(text) is not None
         case "ALTER":
             return words[1:2] == ("USER",) or words[1:2] in {(w,) for w in _OURS_ALTERED}
+        case "COMMENT":
+            return words[2:3] not in {("TABLE",), ("VIEW",), ("MATERIALIZED",), ("COLUMN",)}
         case "DROP":
             return words[1:2] == ("FUNCTION",)
         case "GRANT" | "REVOKE":
             return words[1:2] in (("ROLE",), ("OWNERSHIP",)) or _ROLE.search(blanked(text, "''")) is not None
         case "UPDATE":
             return _UPDATED.match(blanked(text, "''")) is not None
-    return words[0] in ("CLOSE", "FETCH", "MOVE", "TRUNCATE")
+        case "TRUNCATE":
+            return _TRUNCATED.match(blanked(text, " ")) is not None
+    return words[0] in ("CLOSE", "FETCH", "MOVE")
 
 
 def _reads(text: str, snapshot: Snapshot, session: Session) -> bool:
@@ -473,6 +528,10 @@ def _on_view(text: str, snapshot: Snapshot, session: Session) -> bool:
 
 def _relation(text: str, snapshot: Snapshot, session: Session) -> RelationRecord | None:
     return snapshot.relation(QName(_parts(text)), session.database, session.schema)
+
+
+def _spaces(literal: str) -> str:
+    return " " * len(literal)
 
 
 def _parts(text: str) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from pgstream.statements.base import Context, Result, Session, Statement
 _PART = r'(?:[^\W\d][\w$]*|"(?:[^"]++|"")++")'
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART}){{0,2}}"
 _NAMED = re.compile(
-    rf"\b(?:(?P<word>FROM|JOIN|COPY|INTO|ON|ONLY|EXISTS|TABLE|UPDATE|VIEW|INDEX)\s+(?:CONCURRENTLY\s+)?|(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*)"
-    rf"(?=(?P<name>{_NAME}))|,\s*(?=(?P<more>{_NAME}))",
+    rf"\b(?:(?P<word>FROM|JOIN|COPY|INTO|ON|ONLY|EXISTS|TABLE|UPDATE|VIEW|INDEX|COLUMN|TRUNCATE)\s+(?:CONCURRENTLY\s+)?|(?:TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*)"
+    rf"(?=(?P<name>{_NAME}(?:\s*\.\s*{_PART})?))|,\s*(?=(?P<more>{_NAME}))",
     re.I,
 )
 
@@ -47,8 +47,8 @@ _LAST = re.compile(rf"{_PART}\Z")
 _THERE = "SELECT pg_catalog.to_regclass({})"
 _KINDS = {"TABLE": "table", "VIEW": "view", "MATERIALIZED": "materialized view", "INDEX": "index"}
 """What PostgreSQL calls what DROP does not find."""
-_ANALYZED = frozenset(("DECLARE", "DELETE", "EXPLAIN", "INSERT", "MERGE", "SELECT", "TABLE", "WITH"))
-_RUN = frozenset(("ALTER", "DROP", "GRANT", "LOCK", "REINDEX", "REVOKE", "TRUNCATE"))
+_ANALYZED = frozenset(("DECLARE", "DELETE", "EXPLAIN", "INSERT", "MERGE", "SELECT", "TABLE", "UPDATE", "WITH"))
+_RUN = frozenset(("ALTER", "COMMENT", "DROP", "GRANT", "LOCK", "REINDEX", "REVOKE", "TRUNCATE"))
 _CROSS = "cross-database references are not implemented: "
 
 
@@ -149,7 +149,8 @@ def _relation(m: re.Match[str], snapshot: Snapshot, session: Session) -> Relatio
 
 
 def _name(m: re.Match[str]) -> QName:
-    return QName(_parts(m["name"] or m["more"]))
+    parts = _parts(m["name"] or m["more"])
+    return QName(parts[:-1] if (m["word"] or "").upper() == "COLUMN" and len(parts) > 1 else parts[:3])
 
 
 def _parts(name: str) -> tuple[str, ...]:

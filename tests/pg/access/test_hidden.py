@@ -42,6 +42,11 @@ TEXTS = (
     "DROP MATERIALIZED VIEW IF EXISTS {}", "DROP INDEX {}", "DROP ROLE IF EXISTS {}", "DROP STORE IF EXISTS {}",
     "DROP SCHEMA IF EXISTS {} CASCADE", "DROP SECRET IF EXISTS {}", "DROP COMPUTE_POOL IF EXISTS {}",
     "REINDEX TABLE {}", "REINDEX INDEX CONCURRENTLY {}",
+    "COMMENT ON RELATION {} IS 'x'", "COMMENT ON STREAM {} IS 'x'", "COMMENT ON TABLE {} IS 'x'",
+    "COMMENT ON VIEW {} IS 'x'", "COMMENT ON MATERIALIZED VIEW {} IS NULL", "COMMENT ON COLUMN {}.id IS 'x'",
+    "COMMENT ON COLUMN main.public.{}.id IS 'x'", "COMMENT ON COLUMN public.{}.id IS 'x'",
+    "COMMENT ON SCHEMA {} IS 'x'", "DELETE FROM {}", "UPDATE {} SET id = 1", "TRUNCATE {}", "TRUNCATE TABLE public.{}",
+    "MERGE INTO {} h USING pg_class c ON true WHEN MATCHED THEN DELETE",
 )  # fmt: skip
 HIDDEN = ("hidden", "hidden_view")
 """A stream and a materialized view, a store, a schema and a role of these names."""

@@ -488,11 +488,15 @@ async def test_indexes_and_comments_heal(catalog: Catalog, reopen, ask) -> None:
             replace(made, id="", full=full, kind="index", columns=(), properties=properties, mode="", query=None)
         )
     await catalog.describe_relation(made.full, "words")
+    gone = await catalog.create_relation(replace(made, id="", full=FullName("main", "public", "gone"), kind="stream"))
+    await catalog.describe_column(gone.full, gone.columns[0].name, "whispers")
+    ask("DROP VIEW gone", user=None)
     ask("DROP INDEX lost; CREATE INDEX left_over ON counts (n); COMMENT ON TABLE counts IS 'old'", user=None)
     again = await reopen()
     indexes = ask("SELECT indexname FROM pg_indexes WHERE tablename = 'counts' ORDER BY 1")
     assert indexes == [["counts_userid_idx"], ["kept"], ["lost"]]
     assert ask("SELECT obj_description('counts'::regclass)") == [["words"]]
+    assert ask("SELECT col_description('gone'::regclass, 1)") == [["whispers"]]
     await again.close()
 
 
