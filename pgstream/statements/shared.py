@@ -89,6 +89,8 @@ _DROPPED, _MADE = unseen.dropping(_NAME), unseen.making(_NAME)
 _ALTERED = re.compile(
     rf"\s*ALTER\s+(?:TABLE|VIEW|RELATION|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?({_NAME})", re.I
 )
+_ALTER_WORDS = ("ALTER", "TABLE", "VIEW", "MATERIALIZED")
+_REFRESHED = re.compile(rf"\s*REFRESH\s+MATERIALIZED\s+VIEW\s+(?:CONCURRENTLY\s+)?({_NAME})", re.I)
 _REINDEXED = re.compile(rf"\s*REINDEX\s+(?:\([^)]*\)\s*)?(TABLE|INDEX|SCHEMA)\s+(?:CONCURRENTLY\s+)?({_NAME})", re.I)
 _DESCRIPTION = re.compile(r"\bSET\s+description\s*=", re.I)
 _EMPTIED = re.compile(rf"\s*TRUNCATE\s+(?:TABLE\s+)?(?:ONLY\s+)?({_NAME})", re.I)
@@ -146,6 +148,34 @@ class ChangeStream(Refused):
         raise NotSupported(what=what, at=c.at, hint=cls.hint)
 
 
+class AlterOver(Refused):
+    """PostgreSQL's ALTER TABLE, VIEW and MATERIALIZED VIEW of a relation of the catalogue, but for what is ours.
+
+    Refused; its columns are its query's, or its topic's.
+    """
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        what = f"{' '.join(w for w in head(c.text)[:3] if w in _ALTER_WORDS)} of a relation of pgstream"
+        hint = (
+            "CREATE OR REPLACE MATERIALIZED VIEW gives a view another query and more columns; SET description, "
+            "OWNER TO and row-level security can be altered."
+        )
+        raise NotSupported(what=what, at=c.at, hint=hint)
+
+
+class RefreshView(Refused):
+    """REFRESH of a materialized view that a continuous query keeps.
+
+    Refused; it is current by itself.
+    """
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        hint = "Its query keeps it current; pgstream.wait_for waits until it has read up to a given place."
+        raise NotSupported(what="REFRESH of a materialized view that a query keeps", at=c.at, hint=hint)
+
+
 class ChangeView(Statement):
     """INSERT, UPDATE, DELETE, MERGE and TRUNCATE of a materialized view.
 
@@ -179,7 +209,7 @@ def _insert(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
     into = _relation(named[1], snapshot, session)
     if into is not None:
         ours = into.kind in (*_STREAMING, "table") or _from_stream(text, snapshot, session)
-        return InsertInto if ours else ChangeView
+        return InsertInto if ours else _changing(named, snapshot, session)
     return InsertInto if _from_stream(text, snapshot, session) else None
 
 
@@ -330,9 +360,14 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     ours = _OURS_ALTERED if found is AlterOwner else _OURS_ALTERED[:3]
     if found is None and words[1:2] in (("RELATION",), ("STREAM",), ("CHANGELOG",)):
         return AlterRelation  # no words of PostgreSQL's: a syntax error of ours
-    if found is None or (words[1:2] and words[1] in ours):
-        return found
-    return found if known else None
+    if found is None:
+        return AlterOver if known else None
+    return found if known or (words[1:2] and words[1] in ours) else None
+
+
+def _refresh(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
+    named = _REFRESHED.match(blanked(text, " "))
+    return RefreshView if named is not None and _relation(named[1], snapshot, session) is not None else None
 
 
 def _change(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -346,11 +381,16 @@ def _mentions(text: str, snapshot: Snapshot) -> bool:
 
 
 def _changing(named: re.Match[str] | None, snapshot: Snapshot, session: Session) -> type[Statement] | None:
-    """The refusal of a change of this relation's rows, if it is none of PostgreSQL's tables."""
+    """The refusal of a change of this relation's rows, if it is none of PostgreSQL's tables. PostgreSQL denies it to
+    who may not read a view, as it denies reading it.
+    """
     found = _relation(named[1], snapshot, session) if named is not None else None
     if found is None:
         return None
-    return ChangeView if found.kind == "materialized_view" else ChangeStream if found.kind in _STREAMING else None
+    if found.kind == "materialized_view":
+        seen = snapshot.seen_by(session.role).relations
+        return ChangeView if (found.full.database, found.full.schema, found.full.name) in seen else None
+    return ChangeStream if found.kind in _STREAMING else None
 
 
 def _update(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
@@ -408,7 +448,8 @@ SHARED: dict[str, Decide] = {
     "PREPARE": _postgres,
     "TABLE": _postgres,
     "MOVE": _cursor,
-    # REINDEX of what is PostgreSQL's own is its own.
+    # REFRESH and REINDEX of what is PostgreSQL's own are its own.
+    "REFRESH": _refresh,
     "REINDEX": _reindex,
     "REVOKE": _grant,
     # Ours when it reads a stream or a changelog, whatever else it reads: the planner refuses what it cannot do.

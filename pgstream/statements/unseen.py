@@ -48,7 +48,7 @@ _THERE = "SELECT pg_catalog.to_regclass({})"
 _KINDS = {"TABLE": "table", "VIEW": "view", "MATERIALIZED": "materialized view", "INDEX": "index"}
 """What PostgreSQL calls what DROP does not find."""
 _ANALYZED = frozenset(("DECLARE", "DELETE", "EXPLAIN", "INSERT", "MERGE", "SELECT", "TABLE", "UPDATE", "WITH"))
-_RUN = frozenset(("ALTER", "COMMENT", "DROP", "GRANT", "LOCK", "REINDEX", "REVOKE", "TRUNCATE"))
+_RUN = frozenset(("ALTER", "COMMENT", "DROP", "GRANT", "LOCK", "REFRESH", "REINDEX", "REVOKE", "TRUNCATE"))
 _CROSS = "cross-database references are not implemented: "
 
 
@@ -68,7 +68,7 @@ class Unseen(Statement):
     early: ClassVar[bool]
     """Whether PostgreSQL looks for relations when it parses such a statement, and not when it runs it."""
     skips: ClassVar[bool]
-    """DROP … IF EXISTS."""
+    """DROP and ALTER … IF EXISTS."""
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
@@ -174,7 +174,8 @@ def _in_a_list(missing: type[Unseen], text: str, code: str, hidden: set[int]) ->
 def _missing(m: re.Match[str], words: tuple[str, ...], session: Session) -> type[Unseen]:
     parts, at = _name(m).parts, m.end()
     drops = words[0] == "DROP"
-    shown = parts[-1] if drops else ".".join(parts[-2:])
+    skips = words[0] in ("ALTER", "DROP") and "IF" in words
+    shown = parts[-1] if drops or skips else ".".join(parts[-2:])
     on = words[0] == "CREATE" and bool({"INDEX", "POLICY"}.intersection(words))
     early = words[0] in _ANALYZED or (words[0] == "CREATE" and not on and words[1:2] != ("VIEW",))
     # PostgreSQL has no place for what it only looks for when a statement runs.
@@ -182,8 +183,10 @@ def _missing(m: re.Match[str], words: tuple[str, ...], session: Session) -> type
     kind = _KINDS.get(words[1], "relation") if drops and len(words) > 1 else "relation"
     given = {
         "text": f'{kind} "{shown}" does not exist', "at": None if late else at, "early": early,
-        "skips": drops and "IF" in words, "tag": f"DROP {kind.upper()}",
+        "skips": skips, "tag": f"DROP {kind.upper()}",
     }  # fmt: skip
+    if words[0] == "ALTER":
+        given["tag"] = "ALTER MATERIALIZED VIEW" if words[1:2] == ("MATERIALIZED",) else " ".join(words[:2])
     if kind == "index":
         given["code"] = "42704"
     if len(parts) == 3 and parts[0] != session.database:

@@ -45,7 +45,10 @@ TEXTS = (
     "COMMENT ON RELATION {} IS 'x'", "COMMENT ON STREAM {} IS 'x'", "COMMENT ON TABLE {} IS 'x'",
     "COMMENT ON VIEW {} IS 'x'", "COMMENT ON MATERIALIZED VIEW {} IS NULL", "COMMENT ON COLUMN {}.id IS 'x'",
     "COMMENT ON COLUMN main.public.{}.id IS 'x'", "COMMENT ON COLUMN public.{}.id IS 'x'",
-    "COMMENT ON SCHEMA {} IS 'x'", "DELETE FROM {}", "UPDATE {} SET id = 1", "TRUNCATE {}", "TRUNCATE TABLE public.{}",
+    "COMMENT ON SCHEMA {} IS 'x'", "ALTER TABLE {} ADD COLUMN x int", "REFRESH MATERIALIZED VIEW {}",
+    "ALTER VIEW IF EXISTS {} RENAME TO other", "ALTER TABLE IF EXISTS {} ADD COLUMN x int",
+    "ALTER MATERIALIZED VIEW IF EXISTS public.{} RENAME TO other",
+    "DELETE FROM {}", "UPDATE {} SET id = 1", "TRUNCATE {}", "TRUNCATE TABLE public.{}",
     "MERGE INTO {} h USING pg_class c ON true WHEN MATCHED THEN DELETE",
 )  # fmt: skip
 HIDDEN = ("hidden", "hidden_view")

@@ -78,10 +78,13 @@ def test_views_are_enforced_by_postgresql(house: House, ask: Ask, analyst: str) 
     ask("REVOKE SELECT ON counts FROM analyst")
     assert refused(ask, "SELECT id FROM counts", user="ann").startswith("42501")
     trigger = "CREATE TRIGGER t AFTER INSERT ON counts EXECUTE FUNCTION suppress_redundant_updates_trigger()"
-    for text in ("INSERT INTO counts VALUES (3)", "TRUNCATE counts", "DELETE FROM counts", trigger,
-                 "CREATE RULE r AS ON INSERT TO counts DO ALSO NOTHING", "ALTER TABLE counts ADD x int"):  # fmt: skip
-        for user in ("ann", "admin"):
-            assert refused(ask, text, user=user)[:5] in ("42501", "0A000"), (text, user)
+    for text in ("INSERT INTO counts VALUES (3)", "TRUNCATE counts", "DELETE FROM counts"):
+        assert refused(ask, text, user="ann") == "42501 permission denied for table counts"
+        assert refused(ask, text) == '42809 cannot change materialized view "counts"'
+    for text in (trigger, "CREATE RULE r AS ON INSERT TO counts DO ALSO NOTHING"):
+        assert (refused(ask, text)[:5], refused(ask, text, user="ann")[:5]) == ("42501", "42501"), text
+    for text in ("ALTER TABLE counts ADD x int", "REFRESH MATERIALIZED VIEW counts"):
+        assert (refused(ask, text)[:5], refused(ask, text, user="ann")[:5]) == ("0A000", "42P01"), text
 
 
 def test_grant_options_and_ownership(house: House, ask: Ask, analyst: str) -> None:
