@@ -172,7 +172,7 @@ class RefreshView(Refused):
 
     @classmethod
     def parse(cls, c: Cursor) -> Self:
-        hint = "Its query keeps it current; pgstream.wait_for waits until it has read up to a given place."
+        hint = "Its query keeps it current; pgstream_wait_for waits until it has read up to a given place."
         raise NotSupported(what="REFRESH of a materialized view that a query keeps", at=c.at, hint=hint)
 
 

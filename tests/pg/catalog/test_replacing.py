@@ -89,6 +89,7 @@ async def test_columns_key_and_options_change(catalog: Catalog, ask, write, reop
     write("INSERT INTO public.counts VALUES ('a', 1), ('b', 2)")
     ask("CREATE VIEW over AS SELECT userid FROM counts; CREATE INDEX mine ON counts (n)", None)
     ask("GRANT SELECT ON counts TO useradmin", None)
+    await catalog.describe_column(COUNTS, "n", "how many")
     oid = ask("SELECT 'counts'::regclass::oid")
     more = {"name": "at", "type": "TIMESTAMP"}
     new = await catalog.create_replacement(other(key=("userid", "n"), columns=(TEXT, NUMBER, more), notify="x"), view())
@@ -103,6 +104,8 @@ async def test_columns_key_and_options_change(catalog: Catalog, ask, write, reop
     ask("REVOKE SELECT ON counts FROM useradmin", None)  # of which the catalogue does not know
     record = catalog.snapshot.relations[COUNTS.key]
     assert ([c.name for c in record.columns], record.properties) == (["userid", "n", "at"], {"notify": "x"})
+    assert [c.description for c in record.columns] == [None, "how many", None]
+    assert ask("SELECT col_description('counts'::regclass, 2)") == [["how many"]]
     again = await reopen()
     assert again.repaired == []
     await again.close()
