@@ -7,20 +7,23 @@ Manual: "GRANT PRIVILEGES", "REVOKE PRIVILEGES", "GRANT OWNERSHIP", "ALTER … O
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream import types
 from pgstream.catalog import kinds
+from pgstream.catalog.postgres import WORKER
 from pgstream.catalog.privileges import OWNERSHIP, Grant
+from pgstream.catalog.roles import pg_role
 from pgstream.errors import InsufficientPrivilege, InvalidGrant, NotSupported, PgStreamError, UndefinedColumn
-from pgstream.names import FullName, Name, QName
+from pgstream.names import FullName, Name, QName, quote_always, quote_anywhere
 from pgstream.sql.cursor import Cursor
-from pgstream.statements import access, owners
+from pgstream.statements import access, owners, places
 from pgstream.statements.access import Need, Target
 from pgstream.statements.answers import ddl, done, listing
-from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
+from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement, TextRow
 from pgstream.statements.regions import LOCAL
 from pgstream.statements.roles import GRANT_ROW
 
@@ -30,6 +33,10 @@ _OBJECTS = {
     **{k.words: k.name for k in kinds.KINDS.values() if k.name != "organization" and (k.privileges or k.owned)},
 }
 _QUALIFIED = frozenset({"schema", "relation", "function"})
+_POSTGRESQLS = {("database", "connect"): "usage"}
+"""What PostgreSQL calls a privilege of ours."""
+_OF_TABLES = frozenset(("update", "delete", "truncate", "references", "trigger", "maintain"))
+"""What PostgreSQL's own tables have beside what relations have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +91,19 @@ class Privilege:
 
 @dataclass(frozen=True, slots=True)
 class GrantPrivileges(Statement):
-    """GRANT { privilege [, ...] | ALL [PRIVILEGES] } ON { ORGANIZATION | object_type object_name }
+    """GRANT { privilege [, ...] | ALL [PRIVILEGES] }
+    ON { ORGANIZATION | object_type object_name [, ...] | ALL TABLES IN SCHEMA schema_name [, ...] }
     TO ROLE role_name [, ...] [WITH GRANT OPTION];
 
-    Give privileges on an object: USAGE and CREATE on databases and schemas, SELECT and INSERT on relations, USAGE on
+    Give privileges on objects: USAGE and CREATE on databases and schemas, SELECT and INSERT on relations, USAGE on
     everything else, CREATE_… and MANAGE_… on the organization. SELECT (column, …) gives single columns of a
     materialized view. It needs the object, MANAGE_GRANTS, or the privilege with grant option. CURRENT_ROLE is the
-    session's. In the extended protocol it answers with its command tag alone, as PostgreSQL's statement of this name
-    does.
+    session's.
+
+    As in PostgreSQL, TABLE or nothing may stand for RELATION, CONNECT is a database's USAGE, and ALL TABLES are all
+    relations of a schema that the role sees and all tables of PostgreSQL's own in it. What only a table has (UPDATE,
+    DELETE, …) is then given on PostgreSQL's own alone. In the extended protocol it answers with its command tag alone,
+    as PostgreSQL's statement of this name does.
     """
 
     words: ClassVar[tuple[str, ...]] = ("GRANT",)
@@ -101,7 +113,8 @@ class GrantPrivileges(Statement):
     to: ClassVar[str] = "TO"
 
     privileges: tuple[Privilege, ...]
-    object: Object
+    objects: tuple[Object, ...]
+    schemas: tuple[QName, ...]
     roles: tuple[Name, ...]
     grant_option: bool
 
@@ -111,64 +124,125 @@ class GrantPrivileges(Statement):
         option = cls.to == "FROM" and c.accept("GRANT", "OPTION", "FOR")
         privileges = _privileges(c)
         if c.accept("ON"):
-            named = Object("organization", None) if c.accept("ORGANIZATION") else _one_object(c)
+            objects, schemas = _objects(c)
         elif cls.to == "FROM":  # REVOKE of the organization's has no ON
-            named = Object("organization", None)
+            objects, schemas = (Object("organization", None),), ()
         else:
             raise c.fault()
         roles = grantees(c, cls.to)
         option |= cls.to == "TO" and c.accept("WITH", "GRANT", "OPTION")
         c.end()
-        return cls(tuple(privileges), named, roles, option)
-
-    def wanted(self) -> list[Privilege]:
-        """Each privilege, ALL spelled out. Errors: InvalidGrant for one that the kind does not have."""
-        known = kinds.KINDS[self.object.kind].privileges
-        out = []
-        for p in self.privileges:
-            if p.name == "all":
-                out += [Privilege(k, p.columns, p.at) for k in known if not (p.columns and k != "select")]
-            elif p.name not in known:
-                raise InvalidGrant(
-                    what=f"invalid privilege type {p.name.upper()} for {kinds.KINDS[self.object.kind].called}",
-                    at=p.at, hint=f"It has {', '.join(k.upper() for k in known)}.",
-                )  # fmt: skip
-            else:
-                out.append(p)
-        return out
+        return cls(tuple(privileges), objects, schemas, roles, option)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
-        return [Need(p.name, self.object.kind, self.object.name, granting=True) for p in self.wanted()]
+        objects, tables = self._found(ctx)
+        return [Need(p.name, o.kind, o.name, granting=True) for o in objects for p in self._wanted(o, bool(tables))]
 
-    async def grants(self, ctx: Context) -> tuple[Target, list[Grant]]:
-        target = await access.find(ctx, self.object.kind, self.object.name, everything=True)
-        assert target is not None  # needs() found it
+    def _found(self, ctx: Context) -> tuple[list[Object], list[str]]:
+        """What is in the catalogue of what is named, and the rest of a list of relations: tables of PostgreSQL's."""
+        if len(self.objects) == 1:
+            return list(self.objects), []
+        objects, tables = list[Object](), list[str]()
+        for o in self.objects:
+            if o.kind != "relation" or not isinstance(o.name, QName) or self._relation(ctx, o.name):
+                objects.append(o)
+            else:
+                tables.append(".".join(map(quote_always, o.name.parts)))
+        for name in self.schemas:
+            place = places.schema(ctx, name)
+            if place[0] != ctx.session.database:
+                hint = "USE that database first: PostgreSQL's own tables in it are granted with the session's rights."
+                raise NotSupported(what="GRANT or REVOKE on all tables of another database", at=name.at, hint=hint)
+            there = (r for r in ctx.snapshot.relations.values() if r.kind != "index")
+            within = (r.full for r in there if (r.full.database, r.full.schema) == place)
+            objects += [Object("relation", QName(tuple(full.path), name.at)) for full in within]
+        return objects, tables
+
+    def _relation(self, ctx: Context, name: QName) -> bool:
+        session = ctx.session
+        if ctx.snapshot.relation(name, session.database, session.schema) is not None:
+            return True
+        if ctx.catalog.snapshot.relation(name, session.database, session.schema) is not None:  # of others
+            raise ctx.snapshot.no_relation(name, session.database, session.schema)
+        return False
+
+    def _wanted(self, object: Object, among_tables: bool = False) -> list[Privilege]:
+        """Each privilege on an object, ALL spelled out. Errors: InvalidGrant for one that its kind does not have,
+        unless it is one of the tables ``among`` which the object is.
+        """
+        kind, out = kinds.KINDS[object.kind], []
+        for p in self.privileges:
+            name = _POSTGRESQLS.get((object.kind, p.name), p.name)
+            if name == "all":
+                out += [Privilege(k, p.columns, p.at) for k in kind.privileges if not (p.columns and k != "select")]
+            elif name in kind.privileges:
+                out.append(Privilege(name, p.columns, p.at))
+            elif not ((among_tables or self.schemas) and name in _OF_TABLES):
+                raise InvalidGrant(
+                    what=f"invalid privilege type {p.name.upper()} for {kind.called}",
+                    at=p.at, hint=f"It has {', '.join(k.upper() for k in kind.privileges)}.",
+                )  # fmt: skip
+        return out
+
+    async def execute(self, ctx: Context) -> Result:
+        objects, tables = self._found(ctx)
         roles = [owners.named(ctx, r) for r in self.roles]
-        columns = {c for p in self.wanted() for c in _columns(ctx, target, p)}
-        if columns and self.object.kind != "relation":
+        made = [await self._grants(ctx, o, roles, bool(tables)) for o in objects]
+        if self.schemas:
+            tables += await _tables(ctx, self.schemas)
+        if tables:  # first: what PostgreSQL refuses, nobody has
+            await ctx.postgres(self._of_tables(tables, roles))
+        await self.change(ctx, [g for _, grants in made for g in grants])
+        lines = [
+            self._line(self._wanted(o, bool(tables)), _where(t), roles) for o, (t, _) in zip(objects, made, strict=True)
+        ]
+        if tables:
+            lines.append(self._line(self.privileges, f"table(s) {', '.join(tables)}", roles))
+        return Result(self.tag, GRANT_ROW, [line for line in lines if line is not None])
+
+    async def change(self, ctx: Context, grants: list[Grant]) -> None:
+        await ctx.catalog.authority.grant(grants)
+
+    async def _grants(
+        self, ctx: Context, object: Object, roles: Sequence[str], among_tables: bool
+    ) -> tuple[Target, list[Grant]]:
+        target = await access.find(ctx, object.kind, object.name, everything=True)
+        assert target is not None  # needs() found it
+        wanted = [(p, _columns(ctx, target, p)) for p in self._wanted(object, among_tables)]
+        if object.kind != "relation" and any(columns for _, columns in wanted):
             raise InvalidGrant(what="column privileges are only valid for relations", at=self.privileges[0].at)
         return target, [
             Grant(role, p.name, target.kind, target.name, column, self.grant_option, ctx.session.role)
             for role in roles
-            for p in self.wanted()
-            for column in (_columns(ctx, target, p) or [""])
+            for p, columns in wanted
+            for column in (columns or [""])
         ]
 
-    def answer(self, ctx: Context, target: Target, what: str, done: str) -> Result:
-        privileges = ", ".join(p.name.upper() for p in self.wanted())
-        where = "organization" if target.kind == "organization" else f'{target.kind} "{target.name}"'
-        roles = ", ".join(f'"{owners.named(ctx, r)}"' for r in self.roles)
-        summary = f"Privilege(s) {privileges} on {where} {done} {self.to.lower()} role(s) {roles}"
-        return Result(self.tag, GRANT_ROW, [[f"privilege {what}", "ALTER", summary]])
+    def _of_tables(self, tables: Sequence[str], roles: Sequence[str]) -> str:
+        """The same of PostgreSQL's own tables."""
+        before, after = ("GRANT OPTION FOR ", "") if self.to == "FROM" else ("", " WITH GRANT OPTION")
+        if not self.grant_option:
+            before = after = ""
+        listed = (
+            f" ({', '.join(quote_always(n.text) for n in p.columns)})" if p.columns else "" for p in self.privileges
+        )
+        privileges = ", ".join(p.name.upper() + columns for p, columns in zip(self.privileges, listed, strict=True))
+        to = ", ".join(quote_always(pg_role(r)) for r in roles)
+        return f"{self.words[0]} {before}{privileges} ON TABLE {', '.join(tables)} {self.to} {to}{after}"
 
-    async def execute(self, ctx: Context) -> Result:
-        target, grants = await self.grants(ctx)
-        await ctx.catalog.authority.grant(grants)
-        return self.answer(ctx, target, "grant", "granted")
+    def _line(self, wanted: Sequence[Privilege], where: str, roles: Sequence[str]) -> TextRow | None:
+        if not wanted:
+            return None
+        privileges = ", ".join(p.name.upper() for p in wanted)
+        named = ", ".join(f'"{r}"' for r in roles)
+        what, done = ("grant", "granted") if self.to == "TO" else ("revoke", "revoked")
+        summary = f"Privilege(s) {privileges} on {where} {done} {self.to.lower()} role(s) {named}"
+        return [f"privilege {what}", "ALTER", summary]
 
 
 class RevokePrivileges(GrantPrivileges):
-    """REVOKE { privilege [, ...] | ALL [PRIVILEGES] } [ON { ORGANIZATION | object_type object_name }]
+    """REVOKE { privilege [, ...] | ALL [PRIVILEGES] }
+    [ON { ORGANIZATION | object_type object_name [, ...] | ALL TABLES IN SCHEMA schema_name [, ...] }]
     FROM ROLE role_name [, ...];
 
     Take privileges back. What a role granted on, having held the privilege with grant option, stays.
@@ -178,25 +252,40 @@ class RevokePrivileges(GrantPrivileges):
     tag: ClassVar[str] = "REVOKE"
     to: ClassVar[str] = "FROM"
 
-    async def execute(self, ctx: Context) -> Result:
-        target, grants = await self.grants(ctx)
-        if not await ctx.catalog.authority.revoke(grants, option_only=self.grant_option):
+    async def change(self, ctx: Context, grants: list[Grant]) -> None:
+        if not await ctx.catalog.authority.revoke(grants, option_only=self.grant_option) and grants:
             ctx.notice("no privileges could be revoked", severity="WARNING", code="01006")
-        return self.answer(ctx, target, "revoke", "revoked")
 
 
-def _one_object(c: Cursor) -> Object:
-    """PostgreSQL's lists of objects are refused by name: half of what they name may be PostgreSQL's own tables."""
-    at = c.at
-    if c.accept("ALL", "TABLES"):
-        raise NotSupported(
-            what="GRANT or REVOKE on all tables of a schema that holds relations of pgstream", at=at,
-            hint="Name one relation a statement: GRANT SELECT ON RELATION name TO ROLE role.",
-        )  # fmt: skip
-    found = object_(c, "relation")
-    if c.peek(","):
-        raise NotSupported(what="GRANT or REVOKE on several objects", at=c.at, hint="Name one object a statement.")
-    return found
+def _objects(c: Cursor) -> tuple[tuple[Object, ...], tuple[QName, ...]]:
+    """What stands after ON: objects of one kind, or the schemas of ALL TABLES."""
+    if c.accept("ORGANIZATION"):
+        return (Object("organization", None),), ()
+    if c.accept("ALL", "TABLES", "IN", "SCHEMA"):
+        schemas = [c.qname()]
+        while c.accept(","):
+            schemas.append(c.qname())
+        return (), tuple(schemas)
+    objects = [object_(c, "relation")]
+    while c.accept(","):
+        objects.append(Object(objects[0].kind, name_of(c, objects[0].kind)))
+    return tuple(objects), ()
+
+
+async def _tables(ctx: Context, schemas: Iterable[QName]) -> list[str]:
+    """PostgreSQL's own tables and views in schemas of the session's database."""
+    among = ", ".join(quote_anywhere(name.parts[-1]) for name in schemas)
+    found = await ctx.postgres(
+        "SELECT pg_catalog.json_agg(pg_catalog.format('%I.%I', n.nspname, c.relname) ORDER BY n.nspname, c.relname)"
+        " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
+        f" WHERE n.nspname IN ({among}) AND c.relkind IN ('r', 'v', 'm', 'f', 'p')"
+        f" AND pg_catalog.pg_get_userbyid(c.relowner) OPERATOR(pg_catalog.<>) '{WORKER}'"
+    )
+    return list(json.loads(found)) if found else []
+
+
+def _where(target: Target) -> str:
+    return "organization" if target.kind == "organization" else f'{target.kind} "{target.name}"'
 
 
 def _privileges(c: Cursor) -> list[Privilege]:

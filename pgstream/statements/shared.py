@@ -78,7 +78,11 @@ _COMMENTED = re.compile(rf"\s*COMMENT\s+ON\s+(MATERIALIZED\s+VIEW|[A-Z]+)\s+({_P
 _COPIED = re.compile(rf"\s*COPY\s+({_NAME})", re.I)
 _ROLE = re.compile(r"\b(?:TO|FROM)\s+(?:ROLE|USER)\b", re.I)
 _DROPPED_FUNCTION = re.compile(rf"\s*DROP\s+FUNCTION\s+(?:IF\s+EXISTS\s+)?({_PART})\s*\(", re.I)
-_GRANTED = re.compile(rf"\bON\s+(?:TABLE\s+)?({_NAME}(?:\s*,\s*{_NAME})*)", re.I)
+_GRANTED = re.compile(
+    rf"\bON\s+(?:(?:TABLE|RELATION|STREAM|CHANGELOG|MATERIALIZED\s+VIEW|VIEW)\s+(?!(?:TO|FROM)\b))?"
+    rf"({_NAME}(?:\s*,\s*{_NAME})*)",
+    re.I,
+)
 _GRANTED_PLACE = re.compile(rf"\bON\s+(DATABASE|SCHEMA|ALL\s+TABLES\s+IN\s+SCHEMA)\s+({_NAME})", re.I)
 _PASSWORD = re.compile(rf"\s*ALTER\s+(?:USER|ROLE)\s+(?:{_PART}|'')\s+(?:WITH\s+)?(?:ENCRYPTED\s+)?PASSWORD\s+'", re.I)
 _ROW_SECURITY = re.compile(r"\bROW\s+LEVEL\s+SECURITY\b", re.I)

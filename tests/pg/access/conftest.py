@@ -87,11 +87,13 @@ class House:
         self.run(self.catalog.authority.grant_roles([Membership(r, name, is_user=True) for r in roles]))
         return name
 
-    def relation(self, name: str, kind: str = "stream", database: str = "main", **given: Any) -> RelationRecord:
+    def relation(
+        self, name: str, kind: str = "stream", schema: str = "public", database: str = "main", **given: Any
+    ) -> RelationRecord:
         """A stream, or a materialized view with its query, that belongs to sysadmin unless said otherwise."""
         owner, properties = given.pop("owner", "sysadmin"), given.pop("properties", {"value.format": "json"})
         record = RelationRecord(
-            id=str(uuid.uuid4()), full=FullName(database, "public", name), kind=kind, owner=owner, entity=name,
+            id=str(uuid.uuid4()), full=FullName(database, schema, name), kind=kind, owner=owner, entity=name,
             columns=tuple(ColumnRecord(n, types.parse(t)) for n, t in (("id", "BIGINT"), ("secret", "VARCHAR"))),
             properties=properties, **given,
         )  # fmt: skip
