@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import socket
+from dataclasses import replace
 from typing import Any
 
+from pgstream.catalog.delta import Delta, applied
+from pgstream.catalog.store import Catalog
 from pgstream.engine.channel import More, Stop
 from pgstream.server.hosted import Host, Hosted
 from pgstream.server.link import Ask, Link, Returned
-from pgstream.server.remote import Remote
+from pgstream.server.remote import Mirror, Remote
 
 
 class Ends:
@@ -21,13 +25,23 @@ class Ends:
         self.near = Link(lambda message: self.remote.said(message), lambda: self.remote.lost())
         self.remote = Remote(self.near)
         self.host = host
-        self.statements: dict[int, tuple[Hosted, asyncio.Task[None]]] = {}
+        self.statements: dict[int, tuple[Hosted, asyncio.Task[Any]]] = {}
 
     async def open(self) -> None:
         a, b = socket.socketpair()
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self.near, sock=a)
         await loop.create_unix_connection(lambda: self.far, sock=b)
+
+    def mirror(self, catalog: Catalog) -> Mirror:
+        """What the near end knows of the catalogue: a copy, which each change reaches over the link's bytes."""
+        mirror = Mirror(pickle.loads(pickle.dumps(replace(catalog.snapshot))), catalog.mock_secret)
+
+        async def spread(delta: Delta) -> None:
+            mirror.snapshot = applied(mirror.snapshot, pickle.loads(pickle.dumps(delta)))
+
+        catalog.spread = spread
+        return mirror
 
     def close(self) -> None:
         self.near.close()
@@ -37,7 +51,7 @@ class Ends:
         match message:
             case Ask():
                 statement = Hosted(self.host, self.far, message)
-                self.statements[message.id] = statement, asyncio.ensure_future(statement.run())
+                self.statements[message.id] = statement, statement.begin()
             case Returned():
                 self.statements[message.id][0].returned(message)
             case More():

@@ -1,7 +1,7 @@
 """A statement of ours that a listener process asks for, run in the server process.
 
 Owns: its context, whose functions are called over the link; the rows on their way there, as many as were asked for.
-Must not know: clients, sockets. Start reading at ``Hosted.run``.
+Must not know: clients, sockets. Start reading at ``Hosted.begin``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Host:
 
 
 class Hosted:
-    """One statement. Made for an Ask; ``run`` answers it, whatever happens."""
+    """One statement. Made for an Ask, which ``begin`` answers, whatever happens."""
 
     def __init__(self, host: Host, link: Link, ask: Ask) -> None:
         self._host, self._link, self._ask = host, link, ask
@@ -51,16 +51,25 @@ class Hosted:
         self._wanted = 0
         self._news = asyncio.Event()
 
-    async def run(self) -> None:
-        error: PgStreamError | None = None
-        try:
-            with traces.joined("in the server process", {}, self._ask.trace):
-                await self._run()
-        except Exception as e:  # the statement's edge
-            error = as_error(e)
+    def begin(self) -> asyncio.Task[PgStreamError | None]:
+        """Run it. However it ends, also stopped before its first step, the listener process is told."""
+        task = asyncio.ensure_future(self._run())
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[PgStreamError | None]) -> None:
+        error = None if task.cancelled() else task.result()
         self._link.send(Over(self._ask.id, self._ask.session, error))
 
-    async def _run(self) -> None:
+    async def _run(self) -> PgStreamError | None:
+        try:
+            with traces.joined("in the server process", {}, self._ask.trace):
+                await self._answer()
+        except Exception as e:  # the statement's edge
+            return as_error(e)
+        return None
+
+    async def _answer(self) -> None:
         ask = self._ask
         statement = self._host.language.parse(ask.text, ask.kind)
         if ask.describe:

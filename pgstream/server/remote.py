@@ -21,6 +21,7 @@ from pgstream.errors import PgStreamError, ShuttingDown
 from pgstream.server.link import Answer, Ask, Call, Link, Over, Returned, Rows, ToServer, adopt, carried
 from pgstream.server.run import as_error
 from pgstream.statements.base import Column, Context, Result, Statement
+from pgstream.tasks import whole
 
 
 class Elsewhere:
@@ -43,12 +44,18 @@ class Mirror(Elsewhere):
 
 @dataclass(slots=True)
 class _Asked:
-    """A statement that runs there. ``rows`` is set while its rows come."""
+    """A statement that runs there. ``over``: it does no more. ``rows`` is set while its rows come."""
 
     context: Context
     answer: asyncio.Future[Answer]
+    over: asyncio.Future[None]
     rows: ResultStream | None = None
     calls: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Remote:
@@ -78,20 +85,30 @@ class Remote:
     async def _ask(self, id: int, text: str, statement: Statement, context: Context, *, describe: bool) -> Answer:
         if self._gone:
             raise ShuttingDown()
-        asked = self._asked[id] = _Asked(context, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        asked = self._asked[id] = _Asked(context, loop.create_future(), loop.create_future())
         session = carried(context.session)
         given = context.parameters, context.parameter_oids
         self._link.send(Ask(id, describe, text, type(statement), session, *given, trace=traces.carried()))
         try:
             return await asked.answer
         except BaseException:
-            self._forget(id)
-            if asked.calls:  # what it asked of the client's connection is answered before that is used again
-                await asyncio.wait(asked.calls)
+            await whole(self._ended(id, asked))
+            asked.rows = None
             raise
         finally:
             if asked.rows is None:
                 self._asked.pop(id, None)
+
+    async def _ended(self, id: int, asked: _Asked) -> None:
+        """Nobody waits for its answer any more. What it does, and asks of the client's connection, until it has ended
+        there is its session's still.
+        """
+        if not asked.over.done():
+            self._link.send(Stop(str(id)))
+            await asked.over
+        if asked.calls:
+            await asyncio.wait(asked.calls)
 
     def _forget(self, id: int) -> None:
         """Nobody waits for it any more: it need not go on."""
@@ -123,8 +140,11 @@ class Remote:
             asked.answer.set_result(message)
 
     def _over(self, message: Over, asked: _Asked) -> None:
+        _settle(asked.over)
         if asked.rows is not None:
             asked.rows.finish(message.error)
+        elif asked.answer.cancelled():
+            adopt(asked.context.session, message.session)
         elif not asked.answer.done():
             adopt(asked.context.session, message.session)
             asked.answer.set_exception(message.error or ShuttingDown())
@@ -161,6 +181,7 @@ class Remote:
         """The server process is gone."""
         self._gone = True
         for asked in self._asked.values():
+            _settle(asked.over)
             if asked.rows is not None:
                 asked.rows.finish(ShuttingDown())
             elif not asked.answer.done():

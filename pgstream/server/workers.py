@@ -60,7 +60,7 @@ class _Process:
         self.lost: asyncio.Future[None] = loop.create_future()
         self.link = Link(self._said, self._lost)
         self._workers = workers
-        self._statements: dict[int, tuple[Hosted, asyncio.Task[None]]] = {}
+        self._statements: dict[int, tuple[Hosted, asyncio.Task[Any]]] = {}
         self._undecided: set[Undecided] = set()  # of its sessions
         self.seen: dict[int, asyncio.Future[None]] = {}
         self.canceled: dict[int, asyncio.Future[bool]] = {}
@@ -119,7 +119,7 @@ class _Process:
 
     def _run(self, ask: Ask) -> None:
         hosted = Hosted(self._workers.host, self.link, ask)
-        task = asyncio.ensure_future(hosted.run())
+        task = hosted.begin()
         self._statements[ask.id] = hosted, task
         before = frozenset(ask.session.undecided)
 
@@ -130,7 +130,7 @@ class _Process:
 
         task.add_done_callback(ended)
 
-    async def _settle(self, running: Collection[asyncio.Task[None]]) -> None:
+    async def _settle(self, running: Collection[asyncio.Task[Any]]) -> None:
         """Its clients are gone: what their transactions have made or dropped is decided when those have ended."""
         await asyncio.gather(*running, return_exceptions=True)
         catalog = self._workers.host.catalog

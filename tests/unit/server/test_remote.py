@@ -21,11 +21,12 @@ from pgstream.server.hosted import Host
 from pgstream.server.language import Language
 from pgstream.server.remote import Elsewhere
 from pgstream.statements.access import Need
-from pgstream.statements.base import Column, Context, Result, Session, Statement
+from pgstream.statements.base import Column, Context, Result, Session, Statement, Undecided
 from tests.links import Ends
 
 OPEN: set[str] = set()
-STARTED = asyncio.Event()
+STARTED, TIDYING = asyncio.Event(), asyncio.Event()  # one for each test: each has a loop of its own
+MADE = Undecided("main", "made")
 ALICE = Snapshot(access=Access((Membership("sysadmin", "alice", is_user=True),)))
 CATALOG: Any = SimpleNamespace(snapshot=ALICE, said="the catalogue")
 
@@ -101,6 +102,20 @@ class Wait(Free):
     async def execute(self, ctx: Context) -> Result:
         STARTED.set()
         await asyncio.Event().wait()
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class Tidy(Free):
+    """Is ended, and does something about it."""
+
+    async def execute(self, ctx: Context) -> Result:
+        TIDYING.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ctx.use_schema("there")
+            ctx.session.undecided.append(MADE)
         raise AssertionError
 
 
@@ -264,6 +279,27 @@ async def test_a_statement_that_is_cancelled_is_cancelled_there() -> None:
         task.cancel()
         await asyncio.wait({task})
         await until(lambda: ends.statements[1][1].cancelled())
+
+
+async def test_what_a_cancelled_statement_has_done_is_its_sessions() -> None:
+    """It is over there before the session goes on, and may ask for something until then."""
+    async with Both() as ends:
+        context = ends.context()
+        task = asyncio.ensure_future(ends.remote.execute("TIDY", Tidy(), context))
+        await TIDYING.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled() and ends.statements[1][1].done()
+        assert (context.session.undecided, context.session.schema) == ([MADE], "there")
+
+
+async def test_a_statement_is_cancelled_before_it_begins() -> None:
+    async with Both() as ends:
+        task = asyncio.ensure_future(ends.remote.execute("WAIT", Wait(), ends.context()))
+        await asyncio.sleep(0)
+        task.cancel()
+        assert await asyncio.wait({task}, timeout=10) == ({task}, set())
+        assert ends.statements[1][1].cancelled()
 
 
 async def test_a_lost_server_ends_what_runs() -> None:
