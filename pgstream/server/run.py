@@ -145,12 +145,13 @@ class Runner:
     ) -> Result:
         executor = HERE if statement.local else self._client.listener.executor
         before = self._client.has_own_schema
-        result = await executor.execute(text, statement, self._context(parameters, oids))
-        if self._client.has_own_schema != before:
-            self._client.path.stale = True
-        if self._client.context.cursors or self._client.context.undecided:
-            self._client.alert = True
-        return result
+        try:
+            return await executor.execute(text, statement, self._context(parameters, oids))
+        finally:  # also who fails, or is canceled, may have made something
+            if self._client.has_own_schema != before:
+                self._client.path.stale = True
+            if self._client.context.cursors or self._client.context.undecided:
+                self._client.alert = True
 
     async def describe(
         self, text: str, statement: Statement, parameters: Sequence[str | None], oids: Sequence[int]
