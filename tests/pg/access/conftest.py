@@ -1,8 +1,13 @@
-"""A real catalogue behind a real front door, in this process: no broker, no Spark; relations are put in by hand."""
+"""A real catalogue behind a real front door, in this process: no broker, no Spark; relations are put in by hand.
+
+With ``PGSTREAM_WORKERS=2`` in the environment statements run at the other end of a link, and the door sees a copy of
+the catalogue's snapshot, as a listener process does.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,9 +26,12 @@ from pgstream.embedded.postgres import open_postgres
 from pgstream.errors import EngineUnavailable
 from pgstream.names import FullName
 from pgstream.server.admission import Admissions
+from pgstream.server.hosted import Host
 from pgstream.server.language import Language
 from pgstream.server.listener import Listener
 from pgstream.server.reach import Address
+from pgstream.server.remote import Elsewhere
+from tests.links import Ends
 
 PASSWORD = "test-password-1"
 
@@ -42,6 +50,7 @@ class House:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.ends: Ends | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
         self._thread.start()
@@ -53,14 +62,23 @@ class House:
         self.catalog = await Catalog.open(self.config, postgres.url, self.config.data_dir)
         self.listener = Listener(self.config)
         await self.listener.organizations.open()
+        catalog: Any = self.catalog
+        engine: Any = NoEngine()
+        if int(os.environ.get("PGSTREAM_WORKERS", "1")) > 1:
+            ends = self.ends = Ends(Host(self.config, catalog, engine, Language.ours()))
+            await ends.open()
+            self.listener.executor = ends.remote
+            catalog, engine = ends.mirror(self.catalog), Elsewhere("engine")
         self.listener.begin(
-            catalog=self.catalog, engine=NoEngine(), language=Language.ours(),  # type: ignore[arg-type]
+            catalog=catalog, engine=engine, language=Language.ours(),
             address=Address(postgres.host, postgres.port), admissions=Admissions(self.catalog.control_url),
         )  # fmt: skip
         _, self.port = await self.listener.open()
         self._ready.set()
         await self._stop.wait()
         await self.listener.close()
+        if self.ends is not None:
+            self.ends.close()
         await self.catalog.close()
         await postgres.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,12 @@ from tests.pg.access.conftest import PASSWORD, House
 from tests.pg.catalog.test_catalog import stream
 from tests.server import within
 
-pytestmark = pytest.mark.pg
+pytestmark = [
+    pytest.mark.pg,
+    pytest.mark.skipif(
+        int(os.environ.get("PGSTREAM_WORKERS", "1")) > 1, reason="listener processes serve one organization"
+    ),
+]
 
 SECRETS = ("acme_db", "acme_schema", "acme_store", "acme_stream", "acme_role", "acme_user", "acme_secret", "acme_token",
            "acme_pool", "acme-password", "acme/", "acme-broker")  # fmt: skip
