@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import socket
 import sys
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,7 @@ from pgstream.statements.base import Undecided
 
 START_S = 60
 ANSWER_S = 5
-"""After which a process that does not answer is not waited for."""
+"""After which a process that does not answer is not waited for, until it says something."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S, WELL_AFTER_S = 0.1, 10.0, 60.0
 log = structlog.get_logger(__name__)
 
@@ -67,6 +67,8 @@ class _Process:
         self.counting: dict[int, asyncio.Future[None]] = {}
         self.figures = Figures()
         """As it last told."""
+        self.late = False
+        """It was waited for in vain, and has said nothing since."""
 
     async def spawn(self) -> asyncio.subprocess.Process:
         ours, theirs = socket.socketpair()
@@ -92,6 +94,7 @@ class _Process:
         return process
 
     def _said(self, message: Any) -> None:
+        self.late = False
         match message:
             case Listening():
                 if not self.listening.done():
@@ -239,13 +242,12 @@ class Workers:
         """Tell all processes; returns when statements are recognized by the new catalogue everywhere."""
         number = next(self._numbers)
         frame = encode(Changed(number, delta))
-        waiting = []
+        waiting: dict[asyncio.Future[Any], _Process] = {}
         for running in self._running.values():
-            running.seen[number] = asyncio.get_running_loop().create_future()
-            waiting.append(running.seen[number])
+            seen = running.seen[number] = asyncio.get_running_loop().create_future()
+            waiting[seen] = running
             running.link.write(frame)
-        if waiting and (await asyncio.wait(waiting, timeout=ANSWER_S))[1]:
-            log.error("a listener process does not answer", change=number)
+        await _answered(waiting)
 
     @property
     def pids(self) -> dict[int, int]:
@@ -256,14 +258,13 @@ class Workers:
         """What all processes have counted, those that have ended too: what these counted since they were last asked is
         lost.
         """
-        waiting = []
+        waiting: dict[asyncio.Future[Any], _Process] = {}
         for running in self._running.values():
             number = next(self._numbers)
-            running.counting[number] = asyncio.get_running_loop().create_future()
-            waiting.append(running.counting[number])
+            counted = running.counting[number] = asyncio.get_running_loop().create_future()
+            waiting[counted] = running
             running.link.send(Count(number))
-        if waiting:
-            await asyncio.wait(waiting, timeout=ANSWER_S)
+        await _answered(waiting)
         return sum((running.figures for running in self._running.values()), self._ended)
 
     def reload(self) -> None:
@@ -273,14 +274,14 @@ class Workers:
 
     async def pass_on(self, message: Cancel, asking: _Process) -> None:
         """A cancel request for a session of another process."""
-        waiting = []
+        waiting: dict[asyncio.Future[Any], _Process] = {}
         for running in self._running.values():
             if running is not asking:
                 number = next(self._numbers)
-                running.canceled[number] = asyncio.get_running_loop().create_future()
-                waiting.append(running.canceled[number])
+                canceled = running.canceled[number] = asyncio.get_running_loop().create_future()
+                waiting[canceled] = running
                 running.link.send(replace(message, number=number))
-        done = (await asyncio.wait(waiting, timeout=ANSWER_S))[0] if waiting else ()
+        done = await _answered(waiting)
         asking.link.send(Canceled(message.number, any(answer.result() for answer in done)))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -302,6 +303,18 @@ class Workers:
         if pending:
             await asyncio.wait(pending)
         self._kept = []
+
+
+async def _answered(waiting: Mapping[asyncio.Future[Any], _Process]) -> set[asyncio.Future[Any]]:
+    """Wait for the answers of processes; gives those that came. Who is late already keeps nobody waiting again."""
+    asked = {future: running for future, running in waiting.items() if not running.late}
+    if not asked:
+        return set()
+    done, pending = await asyncio.wait(asked, timeout=ANSWER_S)
+    for future in pending:
+        asked[future].late = True
+        log.error("listener process does not answer", index=asked[future].index, pid=asked[future].pid)
+    return done
 
 
 async def _ended(process: asyncio.subprocess.Process, within_s: float) -> None:

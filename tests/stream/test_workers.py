@@ -158,6 +158,25 @@ def test_cancel_requests_find_their_session(both: Both) -> None:
             timer.join()
 
 
+def test_a_process_that_stands_still(both: Both) -> None:
+    """A change waits for it once; when it goes on it knows of all."""
+    still, other = listeners(both.server)
+    one, stopped = both.connections[other.pid], both.connections[still.pid]
+    before = both.server.log.read_text().count("listener process does not answer")
+    still.suspend()
+    try:
+        for n in range(3):
+            one.execute(f"CREATE SCHEMA still{n}".encode())
+    finally:
+        still.resume()
+    for n in range(3):
+        stopped.execute(f"USE SCHEMA still{n}".encode())
+    stopped.execute("USE SCHEMA public")
+    for n in range(3):
+        stopped.execute(f"DROP SCHEMA still{n}".encode())
+    assert both.server.log.read_text().count("listener process does not answer") == before + 1
+
+
 def test_a_killed_process_comes_back(both: Both) -> None:
     one, other = listeners(both.server)
     one.kill()
