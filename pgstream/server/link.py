@@ -20,6 +20,7 @@ from pgstream.catalog.records import Snapshot
 from pgstream.config import Config
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import PgStreamError
+from pgstream.server.access import Access
 from pgstream.server.counts import Figures
 from pgstream.server.reach import Address
 from pgstream.statements.base import Column, Result, Session, Statement, TextRow
@@ -29,12 +30,15 @@ from pgstream.statements.base import Column, Result, Session, Statement, TextRow
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The first message: what the process needs to listen. ``admissions`` is a connection URL."""
+    """The first message: what the process needs to listen. ``admissions`` is a connection URL, ``access`` the table as
+    it was last read: one that was edited since does not hold yet.
+    """
 
     config: Config
     address: Address
     admissions: str = field(repr=False)
     mock_secret: bytes = field(repr=False)
+    access: Access
     snapshot: Snapshot
 
 
@@ -88,7 +92,9 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Read certificates and the access table anew."""
+    """Read certificates anew; ``access`` is the table."""
+
+    access: Access
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import structlog
 from pgstream.config import Config
 from pgstream.errors import ConfigurationError, ShuttingDown, TooManyConnections
 from pgstream.server import hba, native, proxy
+from pgstream.server.access import Access
 from pgstream.server.admission import Admissions
 from pgstream.server.cancel import CancelKeys
 from pgstream.server.counts import Counts, Figures
@@ -44,7 +45,9 @@ log = structlog.get_logger(__name__)
 
 
 class Listener:
-    """Accepts clients. ``address`` is PostgreSQL's; ``tls`` the context and its channel binding."""
+    """Accepts clients. ``address`` is PostgreSQL's; ``tls`` the context and its channel binding; ``access`` the table
+    where another process of the server has read it.
+    """
 
     catalog: Catalog
     engine: Engine
@@ -53,14 +56,16 @@ class Listener:
     backends: Backends
     language: Language
 
-    def __init__(self, config: Config, tls: tuple[ssl.SSLContext, bytes] | None = None) -> None:
+    def __init__(
+        self, config: Config, tls: tuple[ssl.SSLContext, bytes] | None = None, access: Access | None = None
+    ) -> None:
         self.config, self.tls = config, tls
         self.front = self
         """Where clients come in, of whatever organization they are: it has what holds for all of them."""
         self.organizations = Organizations(self)
         self.executor: Executor = Here()
         self.proxies = proxy.networks(config.proxy_protocol_from)
-        self.access = hba.load(config)
+        self.access = hba.load(config) if access is None else access
         self.sessions: set[ClientSession] = set()
         self.starting: dict[ClientSession, None] = {}
         """Those not yet authenticated, oldest first."""
@@ -95,12 +100,13 @@ class Listener:
         other.config, other.settled = config, Settled(self._native)
         return other
 
-    def reload(self) -> None:
-        """Read certificates and the access table anew, for clients that come from now on.
+    def reload(self, access: Access | None = None) -> None:
+        """Read certificates anew, and the access table unless it is given, for clients that come from now on.
 
         Errors: ConfigurationError; then all is as before.
         """
-        self.tls, self.access = open_tls(self.config, self.config.data_dir, make=False), hba.load(self.config)
+        tls = open_tls(self.config, self.config.data_dir, make=False)
+        self.tls, self.access = tls, hba.load(self.config) if access is None else access
 
     @property
     def snapshot(self) -> Snapshot:

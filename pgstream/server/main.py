@@ -77,7 +77,7 @@ def _reload(listener: Listener, postgres: Postgres, workers: Workers | None) -> 
         postgres.let_in(listener.access.without_password)
         listener.organizations.let_in()
         if workers is not None:
-            workers.reload()
+            workers.reload(listener.access)
     except ConfigurationError as e:
         log.error("not reloaded", why=e.text, hint=e.hint)
     else:
@@ -125,7 +125,7 @@ async def _open(config: Config, stack: contextlib.AsyncExitStack) -> tuple[Liste
         told = replace(config, listen=f"{config.listen.rpartition(':')[0]}:{port}")
         workers = Workers(
             Host(config, catalog, engine, language),
-            Begin(told, address, catalog.control_url, catalog.mock_secret, catalog.snapshot),
+            Begin(told, address, catalog.control_url, catalog.mock_secret, listener.access, catalog.snapshot),
         )
         catalog.spread = workers.changed
         stack.push_async_callback(workers.close)

@@ -19,6 +19,7 @@ import structlog
 from pgstream import logs, traces
 from pgstream.catalog.delta import applied
 from pgstream.errors import ConfigurationError
+from pgstream.server.access import Access
 from pgstream.server.admission import Admissions
 from pgstream.server.counts import Figures
 from pgstream.server.language import Language
@@ -43,6 +44,7 @@ class Worker:
         self._remote = Remote(self._link)
         self._listener: Listener | None = None
         self._mirror: Mirror | None = None
+        self._access: Access | None = None
         self._stop = asyncio.Event()
         self._orphaned = False
         self._numbers = itertools.count(1)
@@ -74,6 +76,7 @@ class Worker:
         match message:
             case Begin():
                 self._mirror = Mirror(message.snapshot, message.mock_secret)
+                self._access = message.access
                 self._spawn(self._begin(message))
             case Changed():
                 if self._mirror is not None:
@@ -85,7 +88,7 @@ class Worker:
                 if (asked := self._asked.pop(message.number, None)) is not None and not asked.done():
                     asked.set_result(message.found)
             case Reload():
-                self._reload()
+                self._reload(message)
             case Count():
                 figures = self._listener.figures() if self._listener is not None else Figures()
                 self._link.send(Counted(message.number, figures))
@@ -98,7 +101,7 @@ class Worker:
         config = begin.config
         logs.configure(config.log_level, config.log_format)
         traces.configure("listener")
-        listener = Listener(config, tls=open_tls(config, config.data_dir, make=False))
+        listener = Listener(config, open_tls(config, config.data_dir, make=False), self._access)
         self._listener = listener
         listener.executor = self._remote
         listener.seats = Seats(self._index, config.workers, self._seats)
@@ -115,12 +118,13 @@ class Worker:
         self._link.send(Listening())
         log.info("listener process ready", index=self._index, pid=os.getpid())
 
-    def _reload(self) -> None:
-        """A process that is not listening yet reads them when it begins."""
+    def _reload(self, message: Reload) -> None:
+        """A process that is not listening yet reads certificates when it begins."""
+        self._access = message.access
         if self._listener is None:
             return
         try:
-            self._listener.reload()
+            self._listener.reload(message.access)
         except ConfigurationError as e:  # changed again since the server process read them
             log.error("not reloaded", index=self._index, why=e.text, hint=e.hint)
 

@@ -23,6 +23,7 @@ from pgstream.config import public_environment
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import ConfigurationError, PgStreamError
 from pgstream.server import seats
+from pgstream.server.access import Access
 from pgstream.server.counts import Figures
 from pgstream.server.hosted import Host, Hosted
 from pgstream.server.link import (
@@ -267,10 +268,11 @@ class Workers:
         await _answered(waiting)
         return sum((running.figures for running in self._running.values()), self._ended)
 
-    def reload(self) -> None:
-        """Have all read certificates and the access table anew."""
+    def reload(self, access: Access) -> None:
+        """Have all read certificates anew and take the access table, which is that of those that start later, too."""
+        self._begin = replace(self._begin, access=access)
         for running in self._running.values():
-            running.link.send(Reload())
+            running.link.send(Reload(access))
 
     async def pass_on(self, message: Cancel, asking: _Process) -> None:
         """A cancel request for a session of another process."""

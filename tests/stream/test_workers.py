@@ -199,6 +199,14 @@ def test_all_read_the_access_table_anew(workspace: Path) -> None:
         server.process.send_signal(signal.SIGHUP)
         within(20, lambda: all(is_refused(server) for _ in range(20)))
         assert len(listeners(server)) == 2
+        table.write_text("host all all all scram-sha-256\n")
+        server.process.send_signal(signal.SIGHUP)
+        within(20, lambda: not any(is_refused(server) for _ in range(20)))
+        for text in ("host all all all nonsense\n", "host all all all reject\n"):
+            table.write_text(text)  # what nobody was told to read does not hold, for processes that start again neither
+            for process in listeners(server):
+                process.kill()
+            within(20, lambda: server.connect().close() is None)
     finally:
         assert server.stop() == 0
 
