@@ -144,17 +144,18 @@ class Observer:
         """
         if self._stopping or self._catalog is None or self._engine is None:
             return False, {"server": "stopping" if self._stopping else "starting"}
+        accepts = self._workers is None or self._workers.is_listening
         catalogue = await _queries(self._catalog) is not None
         pool = next((p for p in self._engine.facts() if p.name == DEFAULT), None)
         holder = pool.holder if pool is not None else Holder.NOBODY
         stopped = not self._engine.wants(DEFAULT)
         why = {
-            "server": "serving",
+            "server": "serving" if accepts else "no listener process",
             "catalogue": "up" if catalogue else "down",
             "default_pool": "stopped" if stopped else holder.value,
             "worker": pool.state if pool is not None else "stopped",
         }
-        return catalogue and (stopped or holder is not Holder.NOBODY), why
+        return accepts and catalogue and (stopped or holder is not Holder.NOBODY), why
 
     async def _look(self, listener: Listener) -> metrics.Seen:
         workers = self._workers

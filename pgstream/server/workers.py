@@ -251,6 +251,11 @@ class Workers:
         await _answered(waiting)
 
     @property
+    def is_listening(self) -> bool:
+        """Whether clients are accepted: some process listens, and does not stand still."""
+        return any(p.listening.done() and not p.lost.done() and not p.late for p in self._running.values())
+
+    @property
     def pids(self) -> dict[int, int]:
         """Process ids by place."""
         return {index: running.pid for index, running in sorted(self._running.items())}

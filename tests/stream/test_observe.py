@@ -139,6 +139,13 @@ def test_listener_processes_are_counted_as_one_server(workspace: Path) -> None:
         assert one(server, "pgstream_sessions") < 12
         for connection in connections:
             connection.close()
+        # With none of them nobody accepts clients.
+        assert server.ask("/ready")[0] == 200
+        for process in listeners(server):
+            process.kill()
+        status, body = within(10, lambda: (found := server.ask("/ready"))[0] == 503 and found, every=0.02)
+        assert (status, json.loads(body)["server"]) == (503, "no listener process")
+        within(30, lambda: server.ask("/ready")[0] == 200)
     finally:
         assert server.stop() == 0
     # Java itself knows no form of ours.
