@@ -47,11 +47,16 @@ class ResultStream(AsyncIterator[Row]):
         self._error: PgStreamError | None = None
         self._taken = 0
         self._quiet: Callable[[], None] | None = None
+        self._denied: Callable[[PgStreamError], None] | None = None
         self._hint: asyncio.TimerHandle | None = None
 
     def tell_when_quiet(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` once if the first row is long in coming. Before the first row is asked for."""
         self._quiet = tell
+
+    def tell_when_denied(self, tell: Callable[[PgStreamError], None]) -> None:
+        """Call ``tell`` at once if the client may not read on: what has been taken for it is not to be given either."""
+        self._denied = tell
 
     @property
     def ready(self) -> bool:
@@ -144,6 +149,8 @@ class ResultStream(AsyncIterator[Row]):
         self._stir()
         self._state, self._error = "ended", error
         self._news.set()
+        if self._denied is not None:
+            self._denied(error)
 
     def finish(self, error: PgStreamError | None) -> None:
         """No more rows come: what was buffered is still given, then the error."""

@@ -15,11 +15,11 @@ from typing import Any
 
 from pgstream import traces
 from pgstream.config import Config
-from pgstream.engine.results import COSTS_ONE
+from pgstream.engine.results import COSTS_ONE, ResultStream
 from pgstream.errors import PgStreamError
 from pgstream.server.executor import Here
 from pgstream.server.language import Language
-from pgstream.server.link import Answer, Ask, Call, Link, Over, Returned, Rows, adopt
+from pgstream.server.link import Answer, Ask, Call, Denied, Link, Over, Returned, Rows, adopt
 from pgstream.server.run import as_error
 from pgstream.statements.base import Context, Result, TextRow
 
@@ -83,6 +83,8 @@ class Hosted:
         async with contextlib.AsyncExitStack() as stack:
             if (aclose := getattr(result.rows, "aclose", None)) is not None:
                 stack.push_async_callback(aclose)
+            if isinstance(result.rows, ResultStream):
+                result.rows.tell_when_denied(lambda error: self._link.send(Denied(ask.id, error)))
             self._link.send(Answer(ask.id, ask.session, result=replace(result, rows=()), streams=True))
             await self._stream(result, result.rows)
 

@@ -82,6 +82,14 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Denied:
+    """A statement's client may not read its rows any more, nor those that have crossed already."""
+
+    id: int
+    error: PgStreamError
+
+
+@dataclass(frozen=True, slots=True)
 class Over:
     """A statement failed, or its rows have ended: with ``error`` or well."""
 
@@ -181,7 +189,7 @@ class Canceled:
     found: bool
 
 
-ToListener = Begin | Changed | Call | Answer | Rows | Over | Reload | Count | End | Cancel | Canceled
+ToListener = Begin | Changed | Call | Answer | Rows | Denied | Over | Reload | Count | End | Cancel | Canceled
 ToServer = Listening | Seen | Counted | Ask | Returned | More | Stop | Cancel | Canceled
 
 

@@ -18,7 +18,7 @@ from pgstream.engine.channel import Request, Stop
 from pgstream.engine.channel import Rows as Arrived
 from pgstream.engine.results import ResultStream
 from pgstream.errors import PgStreamError, ShuttingDown
-from pgstream.server.link import Answer, Ask, Call, Link, Over, Returned, Rows, ToServer, adopt, carried
+from pgstream.server.link import Answer, Ask, Call, Denied, Link, Over, Returned, Rows, ToServer, adopt, carried
 from pgstream.server.run import as_error
 from pgstream.statements.base import Column, Context, Result, Statement
 from pgstream.tasks import whole
@@ -117,7 +117,7 @@ class Remote:
 
     # What the server process says
 
-    def said(self, message: Answer | Over | Rows | Call) -> None:
+    def said(self, message: Answer | Denied | Over | Rows | Call) -> None:
         asked = self._asked.get(message.id)
         if asked is None:
             return
@@ -127,6 +127,9 @@ class Remote:
             case Rows():
                 if asked.rows is not None:
                     asked.rows.arrived(Arrived(str(message.id), [list(row) for row in message.rows], message.cost))
+            case Denied():
+                if asked.rows is not None:
+                    asked.rows.deny(message.error)
             case Over():
                 self._over(message, asked)
             case Call():

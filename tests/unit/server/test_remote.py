@@ -16,6 +16,8 @@ from pgstream import errors, types
 from pgstream.catalog.privileges import Access, Membership
 from pgstream.catalog.records import Snapshot
 from pgstream.config import Config
+from pgstream.engine.channel import Rows as Arrived
+from pgstream.engine.results import ResultStream
 from pgstream.server import hosted
 from pgstream.server.hosted import Host
 from pgstream.server.language import Language
@@ -117,6 +119,23 @@ class Tidy(Free):
             await ctx.use_schema("there")
             ctx.session.undecided.append(MADE)
         raise AssertionError
+
+
+READS: dict[str, ResultStream] = {}
+
+
+@dataclass(frozen=True)
+class Read(Free):
+    """Rows that come from a worker."""
+
+    columns = (Column("n"),)
+
+    async def execute(self, ctx: Context) -> Result:
+        async def begin(rows: ResultStream) -> None:
+            READS[ctx.session.user] = rows
+
+        rows = ResultStream("q", begin, lambda message: None, lambda query: None)
+        return Result("SELECT {rows}", self.columns, rows)
 
 
 class Both(Ends):
@@ -253,6 +272,21 @@ async def test_rows_wait_for_a_slow_reader_and_end_with_it() -> None:
         assert "alice" in OPEN
         await rows.aclose()
         await until(lambda: not OPEN)
+
+
+async def test_who_may_not_read_on_is_not_given_what_has_crossed() -> None:
+    async with Both() as ends:
+        rows: Any = (await ends.remote.execute("READ", Read(), ends.context())).rows
+        first = asyncio.ensure_future(anext(rows))
+        await until(lambda: "alice" in READS)
+        READS["alice"].arrived(Arrived("q", [[str(n)] for n in range(10)], 10))
+        assert await first == ["0"]
+        await until(lambda: len(rows._rows) == 9)
+        READS["alice"].deny(errors.UndefinedStore(name="r"))
+        await until(lambda: not rows.ready)
+        with pytest.raises(errors.UndefinedStore):
+            await anext(rows)
+        await until(lambda: ends.statements[1][1].done())
 
 
 async def test_an_error_comes_after_the_rows() -> None:
