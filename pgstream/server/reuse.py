@@ -29,7 +29,9 @@ from pgstream.wire import scram
 GREETINGS = 256
 """Kinds of sessions whose greeting is remembered."""
 MOST_KEPT = 32
-"""Connections kept at once: fewer than those that the embedded PostgreSQL has beyond max_connections."""
+"""Connections kept at once by all listener processes: fewer than those that the embedded PostgreSQL has beyond
+max_connections.
+"""
 LONGEST_KEPT_S = 3
 """PostgreSQL waits five seconds for others to leave a database that is to be dropped, renamed or copied."""
 RESET_S = 2
@@ -66,6 +68,7 @@ class Backends:
         self._address = address
         self._lazy = config.lazy_backends
         self._keep_s = min(config.keep_backends_s, LONGEST_KEPT_S)
+        self._most_kept = MOST_KEPT // config.workers
         self._greetings: OrderedDict[Kind, Sequence[bytes]] = OrderedDict()
         self._kept: dict[Kind, list[_Kept]] = {}
         self._resetting: set[asyncio.Task[None]] = set()
@@ -125,7 +128,7 @@ class Backends:
         except (RelayedError, TimeoutError):
             backend.close()
             return
-        if self._closed or not backend.at_rest or sum(map(len, self._kept.values())) >= MOST_KEPT:
+        if self._closed or not backend.at_rest or sum(map(len, self._kept.values())) >= self._most_kept:
             backend.close()
             return
         kept = _Kept(backend, greeting)

@@ -372,3 +372,14 @@ def test_a_kept_backend_that_is_terminated(guest: Guest) -> None:
     guest.admin.execute("SELECT pg_terminate_backend(%s, 5000)", guest.backends)
     with guest.connect() as conn:
         assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_listener_processes_share_what_may_be_kept(guest: Guest) -> None:
+    """Each keeps its part: the embedded PostgreSQL has room for no more."""
+    guest.listen(keep_backends_s=3, workers=16)
+    with contextlib.ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(guest.connect())
+    backends = guest.listener.backends
+    until(lambda: not guest.listener.sessions and not backends._resetting)
+    assert sum(map(len, backends._kept.values())) <= 2
