@@ -8,8 +8,11 @@ Must not know: what a setting does. Start reading at ``SETTINGS``. ``docs/settin
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -136,6 +139,20 @@ def public_environment() -> dict[str, str]:
     """This process's environment for those that it starts: without the variables that hold secrets of ours."""
     secret = {s.variable for s in SETTINGS if s.kind == "secret"}
     return {name: value for name, value in os.environ.items() if name not in secret}
+
+
+def program(module: str) -> list[str]:
+    """The command that runs a module of ours. Of the folder it is started in it runs nothing, unless this process does:
+    a ``secrets.py`` that lies there by chance, or on purpose, is no part of the server.
+    """
+    return [sys.executable, *(() if _takes_folder() else ("-P",)), "-m", module]
+
+
+@functools.cache
+def _takes_folder() -> bool:
+    with contextlib.suppress(OSError):  # the folder is gone
+        return not {"", os.getcwd()}.isdisjoint(sys.path)
+    return "" in sys.path
 
 
 @dataclass(frozen=True, slots=True)

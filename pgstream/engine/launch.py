@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 
-from pgstream.config import Config, public_environment
+from pgstream.config import Config, program, public_environment
 from pgstream.embedded.jars import fetch, path
 from pgstream.embedded.java import find_java
 from pgstream.errors import ConfigurationError
@@ -108,7 +107,7 @@ async def prepare(config: Config, options: Mapping[str, str]) -> Launch:
         "log_format": config.log_format,
     }
     environ = {**public_environment(), "PGSTREAM_WORKER": json.dumps(settings)}
-    return Launch([sys.executable, "-m", "pgstream.spark"], environ)
+    return Launch(program("pgstream.spark"), environ)
 
 
 async def rehearse(config: Config) -> int:
@@ -117,5 +116,5 @@ async def rehearse(config: Config) -> int:
     Gives the exit code. Errors: ConfigurationError.
     """
     launch = await prepare(config, {})
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "pgstream.spark.trial", env=launch.environ)
+    process = await asyncio.create_subprocess_exec(*program("pgstream.spark.trial"), env=launch.environ)
     return await process.wait()

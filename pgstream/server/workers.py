@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from pgstream.catalog.delta import Delta
-from pgstream.config import public_environment
+from pgstream.config import program, public_environment
 from pgstream.engine.channel import More, Stop
 from pgstream.errors import ConfigurationError, PgStreamError
 from pgstream.server import seats
@@ -77,9 +77,7 @@ class _Process:
         given = {"LINK": theirs.fileno(), "SEATS": shared, "INDEX": self.index}
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "pgstream.server.worker",
+                *program("pgstream.server.worker"),
                 pass_fds=[theirs.fileno(), shared],
                 env=public_environment() | {f"PGSTREAM_LISTENER_{name}": str(value) for name, value in given.items()},
                 stdin=asyncio.subprocess.DEVNULL,

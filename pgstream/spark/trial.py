@@ -123,7 +123,7 @@ def _clients(java: Any) -> None:
 def begin() -> None:
     """Run it beside a worker's work, with the time that nobody else wants. It ends with this thread."""
     head = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), "9", "-1", "-1", "-1", "--"]
-    program = [sys.executable, "-m", "pgstream.spark.trial"]
+    program = [sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "pgstream.spark.trial"]
     subprocess.Popen([*head, *program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 

@@ -19,7 +19,7 @@ import psutil
 import psycopg
 import pytest
 
-from tests.server import Kafka, Server, within
+from tests.server import PASSWORD, Kafka, Server, within
 
 pytestmark = pytest.mark.stream
 STREAM = """
@@ -275,6 +275,24 @@ def test_statements_that_run_get_their_grace(workspace: Path) -> None:
         hears_of_the_end(one, told)
         assert both.server.process.wait(40) == 0
     both.close()
+
+
+def test_nothing_that_lies_in_the_folder_it_is_started_in_is_run(workspace: Path) -> None:
+    folder = workspace / "started_in"
+    folder.mkdir()
+    (folder / "secrets.py").write_text("raise SystemExit('planted')\n")  # named like one of Python's own
+    env = os.environ | {"PGSTREAM_WORKERS": "2", "PGSTREAM_ADMIN_PASSWORD": PASSWORD}
+    # Without this folder, as the command that pip installs.
+    command = [sys.executable, "-P", "-m", "pgstream", "serve", "--data-dir", str(folder), "--listen", "127.0.0.1:0"]
+    with (
+        (workspace / "started_in.log").open("wb") as log,
+        subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None and process.stdout.readline().startswith("ready ")
+        finally:
+            process.terminate()
+    assert "planted" not in (workspace / "started_in.log").read_text()
 
 
 def test_a_port_that_others_share_is_refused(both: Both, workspace: Path) -> None:
