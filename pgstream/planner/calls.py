@@ -19,7 +19,7 @@ from pgstream.names import quote_text
 from pgstream.planner import checked, comparisons, infer, json_calls, patterns
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Compiler, Typed, row
-from pgstream.planner.functions import ARRIVAL, FILTERED_ARRAY, ORDERED, Function
+from pgstream.planner.functions import ARRIVAL, FILTERED_ARRAY, HAS_NULL, ORDERED, WITHOUT_NULLS, Function
 from pgstream.planner.steps import ROWTIME
 from pgstream.stores.spec import Can
 from pgstream.types import CLOCKS, Type
@@ -211,6 +211,25 @@ def _map_entries(call: Call) -> Typed:
     return Typed(call.text(), Type("ARRAY", args=(entry,)))
 
 
+def _part(call: Call) -> Typed:
+    """What an array or a map is made of, or a map of two arrays."""
+    given = [a.type.args if a.type is not None else () for a in call.args]
+    parts = tuple(t for args in given for t in args)
+    name = call.function.name
+    if name == "MAP_FROM_ARRAYS" and len(parts) == 2:
+        return Typed(call.text(), Type("MAP", args=parts))
+    if name in ("MAP_KEYS", "MAP_VALUES") and len(parts) == 2:
+        return Typed(call.text(), Type("ARRAY", args=(parts[name == "MAP_VALUES"],)))
+    return Typed(call.text(), parts[0] if len(parts) == 1 and not name.startswith("MAP") else None)
+
+
+def _element(call: Call) -> Typed:
+    """Of a NULL as it is written Spark knows no type."""
+    if call.args[1].sql != "null":
+        return Typed(call.text(), _type(call))
+    return Typed(call.text(WITHOUT_NULLS if call.function.name == "ARRAY_REMOVE" else HAS_NULL), _type(call))
+
+
 def _multiset(call: Call) -> Typed:
     """A multiset is a MAP of how often each value is there, as Flink's formats write it."""
     type_ = call.args[0].type
@@ -368,6 +387,8 @@ _SPECIAL: dict[str, Callable[[Call], Typed]] = {
     "date_trunc": lambda call: _cut(call.args[1], call.unit(0)),
     "mod": _mod,
     "map_entries": _map_entries,
+    "part": _part,
+    "element": _element,
     "multiset": _multiset,
     "nullif": _nullif,
     "sign": _sign,

@@ -90,6 +90,27 @@ def _bounded(length: str, value: str) -> str:
     return f"if({length} > {_LONGEST}, raise_error('54000 requested length too large'), {value})"
 
 
+WITHOUT_NULLS = "filter({0}, e -> e is not null)"
+HAS_NULL = "exists({0}, e -> e is null)"
+_UNEVEN = "raise_error('22023 MAP_FROM_ARRAYS needs as many values as keys')"
+
+
+def _even(template: str) -> str:
+    return f"if({{0}} is null or {{1}} is null, null, if(size({{0}}) <> size({{1}}), {_UNEVEN}, {template}))"
+
+
+def _has(template: str) -> str:
+    return f"if({{0}} is null, null, if({{1}} is null, {HAS_NULL}, {template}))"
+
+
+def _slice(start: str, end: str) -> str:
+    """Elements from a place to another, both counted from the end where they are negative; 0 is the first."""
+    first = f"greatest(1, if({start} < 0, {start} + size({{0}}) + 1, {start}))"
+    last = f"if({end} < 0, {end} + size({{0}}) + 1, greatest(1, {end}))"
+    length = f"greatest(0, least(size({{0}}), {last}) - {first} + 1)"
+    return f"if({start} is null or {end} is null, null, slice({{0}}, {first}, {length}))"
+
+
 _NO_FIELD = "raise_error('22023 field position must not be zero')"
 _QUOTED_SPLIT = "split({0}, concat('\\\\Q', {1}, '\\\\E'))"
 _WORDS = r"[\\p{{L}}\\p{{M}}\\p{{N}}]+|[^\\p{{L}}\\p{{M}}\\p{{N}}]+"  # and what stands between words
@@ -173,8 +194,8 @@ _STRINGS = [
     *_row("REGEXP REGEXP_LIKE", "({0} rlike {1})", type="BOOLEAN", first=2),
     *_row(
         "REGEXP_EXTRACT",
-        "if({0} rlike {1}, regexp_extract({0}, {1}, 0), null)",
-        "if({0} rlike {1}, regexp_extract({0}, {1}, {2}), null)",
+        "pgstream_regexp_extract({0}, {1}, 0)",
+        "pgstream_regexp_extract({0}, {1}, {2})",
         type="VARCHAR",
         first=2,
     ),
@@ -251,26 +272,29 @@ _CONDITIONS = [
 
 _COLLECTIONS = [
     *_row("CARDINALITY", "if({0} is null, null, size({0}))", type="INTEGER"),
-    *_row("ELEMENT", "get({0}, 0)"),
-    *_row("ARRAY_CONTAINS", "array_contains({0}, {1})", type="BOOLEAN", first=2),
+    *_row("ELEMENT", "get({0}, 0)", call="part"),
+    # A NULL is an element like others, as in Flink: Spark's functions know none.
+    *_row("ARRAY_CONTAINS", _has("coalesce(array_contains({0}, {1}), false)"), type="BOOLEAN", first=2, call="element"),
     *_row("ARRAY_DISTINCT", "array_distinct({0})", type="0"),
     *_row("ARRAY_POSITION", "array_position({0}, {1})", type="BIGINT", first=2),
-    *_row("ARRAY_REMOVE", "array_remove({0}, {1})", type="0", first=2),
+    *_row("ARRAY_REMOVE", f"if({{1}} is null, {WITHOUT_NULLS}, array_remove({{0}}, {{1}}))", type="0", first=2,
+          call="element"),
     *_row("ARRAY_REVERSE", "reverse({0})", type="0"),
     *_row("ARRAY_APPEND ARRAY_PREPEND ARRAY_UNION ARRAY_EXCEPT ARRAY_INTERSECT", "{name}({0}, {1})", type="0", first=2),
-    *_row("ARRAY_CONCAT", "concat({0}, {1})", type="0", first=2),
-    *_row("ARRAY_MAX ARRAY_MIN", "{name}({0})"),
+    *_all("ARRAY_CONCAT", "concat({*})", 1, "0"),
+    *_row("ARRAY_MAX ARRAY_MIN", "{name}({0})", call="part"),
     *_row("ARRAY_JOIN", "array_join({0}, {1})", "array_join({0}, {1}, {2})", type="VARCHAR", first=2),
-    *_row("ARRAY_SLICE", "slice({0}, {1}, {2} - {1} + 1)", type="0", first=3),
-    *_row("ARRAY_FLATTEN", "flatten({0})"),
+    *_row("ARRAY_SLICE", _slice("{1}", "size({0})"), _slice("{1}", "{2}"), type="0", first=2),
+    *_row("ARRAY_FLATTEN", "flatten({0})", call="part"),
     *_row("ARRAY_SORT", "sort_array({0})", "sort_array({0}, {1})", type="0"),
-    *_row("MAP_KEYS", "map_keys({0})"),
-    *_row("MAP_VALUES", "map_values({0})"),
+    *_row("MAP_KEYS", "map_keys({0})", call="part"),
+    *_row("MAP_VALUES", "map_values({0})", call="part"),
     *_row("MAP_ENTRIES", "map_entries({0})", call="map_entries"),
-    *_row("MAP_FROM_ARRAYS", "map_from_arrays({0}, {1})", first=2),
+    *_row("MAP_FROM_ARRAYS", _even("map_from_arrays({0}, {1})"), first=2,
+          call="part"),
     *_all("ROW", "{row}", 1, call="row"),
-    *_row("MAP_UNION", "map_concat({0}, {1})", type="0", first=2),
-]
+    *_all("MAP_UNION", "map_concat({*})", 1, "0"),
+]  # fmt: skip
 
 _JSONS = [
     *_row("JSON_VALUE", f"if({_JSON_NESTED} and left({_JSON_KIND}, 5) in ('OBJEC', 'ARRAY'), null, {_JSON})",

@@ -9,11 +9,13 @@ import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback
 import org.apache.spark.sql.catalyst.util.{ArrayBasedMapData, ArrayData, GenericArrayData, TypeUtils}
 import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
 
 /** Functions that Spark SQL has no expression for: a plan's texts call them by name. */
 object Functions {
   def register(e: SparkSessionExtensions): Unit = {
     add(e, "pgstream_multiset", classOf[Multiset])(a => Multiset(a.head))
+    add(e, "pgstream_regexp_extract", classOf[Extract])(a => Extract(a.head, a(1), a(2)))
     add(e, "pgstream_truncate", classOf[Truncate])(a => Truncate(a.head, a(1)))
     add(e, "pgstream_watermark", classOf[CurrentWatermark])(_ => CurrentWatermark())
   }
@@ -45,6 +47,23 @@ case class Multiset(child: Expression) extends UnaryExpression with CodegenFallb
     new ArrayBasedMapData(new GenericArrayData(keys), new GenericArrayData(counts.values.toArray.asInstanceOf[Array[Any]]))
   }
   override protected def withNewChildInternal(c: Expression): Multiset = copy(child = c)
+}
+
+/** A group of a regular expression's first match; NULL where nothing matches, and where the group is not in the match. */
+case class Extract(subject: Expression, regexp: Expression, idx: Expression) extends RegExpExtractBase with CodegenFallback {
+  override def prettyName: String = "regexp_extract"
+  override def dataType: DataType = subject.dataType
+  override def nullable: Boolean = true
+
+  override protected def nullSafeEval(text: Any, pattern: Any, group: Any): Any = {
+    val found = getLastMatcher(text, pattern)
+    if (!found.find()) null
+    else {
+      RegExpExtractBase.checkGroupIndex(prettyName, found.groupCount, group.asInstanceOf[Int])
+      UTF8String.fromString(found.group(group.asInstanceOf[Int]))
+    }
+  }
+  override protected def withNewChildrenInternal(a: Expression, b: Expression, c: Expression): Extract = copy(a, b, c)
 }
 
 /**

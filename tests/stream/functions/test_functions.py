@@ -115,6 +115,8 @@ def test_what_cannot_be_done_is_an_error(expression: str, code: str, rows: DataF
         ("REGEXP_EXTRACT_ALL(s, '(' || k)", "2201B"),
         ("REGEXP_REPLACE(s, '(' || k, 'x')", "2201B"),
         ("REGEXP_EXTRACT(s, '(H)', 5)", "22023"),
+        ("REGEXP_EXTRACT(s, '(' || k)", "2201B"),
+        ("MAP_FROM_ARRAYS(arr, ARRAY[n])", "22023"),
     ],
 )
 def test_a_pattern_that_only_a_row_shows_to_be_wrong(expression: str, code: str, rows: DataFrame) -> None:
