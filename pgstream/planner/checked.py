@@ -7,6 +7,7 @@ Must not know: scopes, other operators. Start reading at ``cast`` and ``divided`
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import re
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from pgstream.types import CLOCKS, Type
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]?\d(:[0-5]?\d(\.\d{0,6})?)?")
+_DAY = re.compile(r"[+-]?(?P<year>\d{4,6})-(?P<month>\d{1,2})(-(?P<day>\d{1,2}))?([ T].*)?")
 _BOOLEANS = ("t", "true", "y", "yes", "1", "f", "false", "n", "no", "0")
 _COSTLY = re.compile(r"\b(if|rand|uuid)\(")  # what is not to be computed, or drawn, more than once
 _SUFFIX = {"TINYINT": "Y", "SMALLINT": "S", "INTEGER": "", "BIGINT": "L"}  # of Spark's literals of a type
@@ -117,8 +119,17 @@ def _reads(text: str, to: Type) -> bool:
     try:
         dt.datetime.fromisoformat(short)
     except ValueError:
-        return re.fullmatch(r"[+-]?\d{4,6}-\d{1,2}(-\d{1,2})?([ T].*)?", text.strip()) is not None
+        return _is_day(text.strip())
     return True
+
+
+def _is_day(text: str) -> bool:
+    """Whether a text begins with a day that Python's parser may not know: of five digits, or with a month of one."""
+    found = _DAY.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = int(found["year"]), int(found["month"]), int(found["day"] or 1)
+    return 1 <= month <= 12 and 1 <= day <= calendar.monthrange(2000 + year % 400, month)[1]
 
 
 def divided(left: str, right: str, types: tuple[Type | None, Type | None], node: exp.Expr, whole: str) -> str:
