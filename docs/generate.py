@@ -208,8 +208,9 @@ is of a stream's rows: those of a changelog, and groups, may be taken back, and 
     "json": """`JSON_VALUE` takes `RETURNING type`, then `NULL | ERROR | DEFAULT value` `ON EMPTY` and `ON ERROR`;
 `JSON_QUERY` takes `WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER`, then `NULL | ERROR | EMPTY ARRAY | EMPTY
 OBJECT` for the two. A path that is not there is empty in mode `lax` and an error in mode `strict`, the default;
-JSON's null is empty in both. Without these words both are NULL. `JSON_ERROR`, `JSON_TEXT` and `JSON_WRAPPED` are what
-they are made of.\n\n""",
+JSON's null is empty in both. Without these words both are NULL. The steps of a path are `.name`, `['name']`, `[0]`, and
+for all of them `.*` and `[*]`: what such a path finds is an array. `JSON_ERROR`, `JSON_TEXT` and `JSON_WRAPPED` are
+what they are made of.\n\n""",
 }
 
 

@@ -321,7 +321,14 @@ def _json(call: Call) -> Typed:
     path = call.node.expressions[1]
     if path.is_string:
         text = str(path.this).strip()
-        call.args[1] = Typed(quote_text(text.removeprefix("lax ").removeprefix("strict ")), types.TEXT)
+        steps_of = text.removeprefix("lax ").removeprefix("strict ").strip()
+        steps = json_calls.wildcards(steps_of, at(path))
+        call.args[1] = Typed(quote_text(steps_of), types.TEXT)
+        if steps is not None:
+            strict = str(not text.startswith("lax ")).lower()
+            found = f"pgstream_json_all({call.args[0].sql}, {quote_text(steps)}, {strict})"
+            exists = call.function.name == "JSON_EXISTS"
+            call.args[:2] = Typed(f"nullif({found}, '[]')" if exists else found, types.TEXT), Typed("'$'", types.TEXT)
     return Typed(call.text(), _type(call))
 
 

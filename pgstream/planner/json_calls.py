@@ -6,6 +6,8 @@ Must not know: scopes. Start reading at ``BUILDERS``.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,27 @@ if TYPE_CHECKING:
 
 _MADE = ("JSON_OBJECT", "JSON_ARRAY", "JSON_OBJECTAGG", "JSON_ARRAYAGG")
 _JAVA_ONLY = ".^$\\"
+_STEP = re.compile(r"""\.\s*\*|\[\s*\*\s*\]|\.(?P<name>[^.\[]+)|\[(?P<place>\d+)\]|\[(?P<quoted>'[^']*'|"[^"]*")\]""")
+
+
+def wildcards(path: str, position: int | None) -> str | None:
+    """The steps of a path that has wildcards, as ``JsonAll`` wants them; None of any other path. Errors:
+    InvalidStatement, NotSupported.
+    """
+    if not path.startswith("$"):
+        raise InvalidStatement(what="a JSON path begins with $", at=position)
+    steps: list[str | int | None] = []
+    end = 1
+    while (step := _STEP.match(path, end)) is not None:
+        name, place, quoted = step.group("name", "place", "quoted")
+        steps.append(int(place) if place else name or (quoted[1:-1] if quoted else None))
+        end = step.end()
+    if end < len(path):
+        raise NotSupported(
+            what=f"a JSON path with {path[end : end + 60]}", at=position,
+            hint="Its steps are .name, ['name'], [0], and for all of them .* and [*].",
+        )  # fmt: skip
+    return json.dumps(steps, ensure_ascii=False) if None in steps else None
 
 
 def _text(value: Typed) -> str:

@@ -59,6 +59,7 @@ _FAILED = {
     "INVALID_PARAMETER_VALUE": ("22023", ""),
 }
 _CONDITION = re.compile(r"\[(\w+)(\.\w+)?\]")
+_OF_DATA = re.compile(r"\[[A-Z_.]+\].* SQLSTATE: (22\w{3})$", re.S)  # what Spark itself says lies at the values
 # What planner/checked.py has an expression raise, and operators of the kernel: SQLSTATE, then the message.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w{5}) (.*?)(?: SQLSTATE: \w{5}|$)", re.S)
 _LONG_ROWS = (
@@ -178,6 +179,9 @@ def _from_link(link: Mapping[str, Any], known: Mapping[str, str], root: str) -> 
         return Fault("data", "22023", sentence(message))
     if short in ("SparkArrayIndexOutOfBoundsException", "SparkNoSuchElementException"):
         return Fault("data", "2202E", sentence(message))
+    of_data = _OF_DATA.match(message.strip())
+    if of_data is not None:
+        return Fault("data", of_data[1], sentence(message))
     if short == "OutOfMemoryError":
         return Fault("engine", "53200", "out of memory", sentence(message) + ".", "Raise setting spark_memory_mb.")
     return None

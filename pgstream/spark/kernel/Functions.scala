@@ -14,6 +14,7 @@ import org.apache.spark.unsafe.types.UTF8String
 /** Functions that Spark SQL has no expression for: a plan's texts call them by name. */
 object Functions {
   def register(e: SparkSessionExtensions): Unit = {
+    add(e, "pgstream_json_all", classOf[JsonAll])(a => JsonAll(a.head, a(1), a(2)))
     add(e, "pgstream_multiset", classOf[Multiset])(a => Multiset(a.head))
     add(e, "pgstream_regexp_extract", classOf[Extract])(a => Extract(a.head, a(1), a(2)))
     add(e, "pgstream_truncate", classOf[Truncate])(a => Truncate(a.head, a(1)))

@@ -117,6 +117,7 @@ def test_what_cannot_be_done_is_an_error(expression: str, code: str, rows: DataF
         ("REGEXP_EXTRACT(s, '(H)', 5)", "22023"),
         ("REGEXP_EXTRACT(s, '(' || k)", "2201B"),
         ("MAP_FROM_ARRAYS(arr, ARRAY[n])", "22023"),
+        ("JSON_VALUE(j, '$.a[*].' || k)", "22023"),
     ],
 )
 def test_a_pattern_that_only_a_row_shows_to_be_wrong(expression: str, code: str, rows: DataFrame) -> None:

@@ -132,6 +132,9 @@ def test_a_folder_that_executors_do_not_share() -> None:
         ([link("org.apache.spark.SparkRuntimeException",
                "[INVALID_PARAMETER_VALUE.REGEX_GROUP_INDEX] Expects group index between 0 and 1. SQLSTATE: 22023")],
          "22023", "expects group index between 0 and 1"),
+        ([link("org.apache.spark.SparkRuntimeException",
+               "[INVALID_VARIANT_GET_PATH] The path `$.a[*]` is not a valid path. SQLSTATE: 22023")],
+         "22023", 'the path "$.a[*]" is not a valid path'),
     ],
 )  # fmt: skip
 def test_patterns_that_only_a_row_shows_to_be_wrong(chain: list[dict[str, object]], code: str, message: str) -> None:
