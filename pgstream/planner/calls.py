@@ -6,6 +6,7 @@ Must not know: grouping. Start reading at ``build``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -26,7 +27,8 @@ from pgstream.types import CLOCKS, Type
 
 CASTS = "No function matches the given argument types. You might need to add explicit type casts."
 _UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
-_PARTS = (*_UNITS, "DOY", "DOW", "EPOCH")
+_YEARS = {"DECADE": "floor({0} / 10)", "CENTURY": "ceil({0} / 100)", "MILLENNIUM": "ceil({0} / 1000)"}
+_PARTS = (*_UNITS, "DOY", "DOW", "ISODOW", "ISOYEAR", *_YEARS, "EPOCH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,17 +275,27 @@ def _extract(call: Call) -> Typed:
         return Typed(f"unix_timestamp(cast({value} as timestamp))", types.BIGINT)
     if unit == "MILLISECOND":
         return Typed(f"cast(extract(SECOND FROM {value}) * 1000 as bigint) % 1000", types.BIGINT)
-    unit = {"DOW": "DAYOFWEEK"}.get(unit, unit)
+    if unit in _YEARS:
+        return Typed(f"cast({_YEARS[unit].format(f'extract(YEAR FROM {value})')} as bigint)", types.BIGINT)
+    unit = {"DOW": "DAYOFWEEK", "ISODOW": "DAYOFWEEK_ISO", "ISOYEAR": "YEAROFWEEK"}.get(unit, unit)
     return Typed(f"cast(extract({unit} FROM {value}) as bigint)", types.BIGINT)
 
 
 def _with_unit(call: Call) -> Typed:
-    call.args[0] = Typed(call.unit(0))
+    unit = call.unit(0)
+    call.args[0] = Typed(unit)
+    if call.function.name == "TIMESTAMPADD" and infer.is_a(call.args[2].type, "DATE"):
+        # A day that is moved by days or more is a day, as in Flink; Spark makes a point in time of it.
+        whole = unit not in ("MILLISECOND", "SECOND", "MINUTE", "HOUR")
+        to = types.parse("DATE" if whole else "TIMESTAMP(3)")
+        return Typed(f"cast({call.text()} as {to.spark})", to)
     return Typed(call.text(), _type(call))
 
 
 def _to_timestamp_ltz(call: Call) -> Typed:
     type_ = types.parse(call.function.type or "")
+    if len(call.args) == 1 and infer.is_a(call.args[0].type, "VARCHAR"):
+        return Typed(f"cast({call.args[0].sql} as timestamp)", type_)
     if len(call.args) == 1:
         return Typed(call.text(), type_)
     value, second = call.args
@@ -323,7 +335,8 @@ def _json(call: Call) -> Typed:
         text = str(path.this).strip()
         steps_of = text.removeprefix("lax ").removeprefix("strict ").strip()
         steps = json_calls.wildcards(steps_of, at(path))
-        call.args[1] = Typed(quote_text(steps_of), types.TEXT)
+        # Spark's get_json_object knows names in single quotes only.
+        call.args[1] = Typed(quote_text(re.sub(r"""\["([^"']*)"\]""", r"['\1']", steps_of)), types.TEXT)
         if steps is not None:
             strict = str(not text.startswith("lax ")).lower()
             found = f"pgstream_json_all({call.args[0].sql}, {quote_text(steps)}, {strict})"

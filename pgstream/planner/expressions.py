@@ -361,6 +361,11 @@ class Compiler:
     def _arithmetic(self, node: exp.Expr, operator: str) -> Typed:
         left, right = self._operands(node, operator)
         text = f"({left.sql} {operator} {right.sql})"
+        for clock, span, by in ((left, right, node.expression), (right, left, node.this)):
+            if infer.is_a(clock.type, "TIME") and infer.is_interval(by) and (clock is left or operator == "+"):
+                # Behind midnight a day begins anew, where Spark has an error.
+                day = f"cast(concat('2000-01-01 ', cast({clock.sql} as string)) as timestamp_ntz)"
+                return Typed(f"to_time(date_format({day} {operator} {span.sql}, 'HH:mm:ss.SSSSSS'))", clock.type)
         moved = infer.moved((node.this, left.type), (node.expression, right.type))
         return Typed(text, moved or infer.arithmetic(left.type, right.type))
 

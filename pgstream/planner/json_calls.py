@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -16,8 +17,10 @@ from sqlglot import exp
 from pgstream import types
 from pgstream.errors import InvalidStatement, NotSupported
 from pgstream.names import quote_text
+from pgstream.planner import checked
 from pgstream.planner.bind import at
 from pgstream.planner.expressions import Typed
+from pgstream.types import Type
 
 if TYPE_CHECKING:
     from pgstream.planner.calls import Call
@@ -49,8 +52,19 @@ def wildcards(path: str, position: int | None) -> str | None:
 
 def _text(value: Typed) -> str:
     """A value as JSON text, ``null`` for NULL."""
-    listed = f"to_json(array({value.sql}), map('ignoreNullFields', 'false'))"
+    sql, type_ = value.sql, value.type
+    if type_ is not None and (to := _without_clocks(type_)) != type_:  # of which Spark knows no JSON
+        sql = checked.cast(sql, type_, to, None, True)
+    listed = f"to_json(array({sql}), map('ignoreNullFields', 'false'))"
     return f"substring({listed}, 2, char_length({listed}) - 2)"
+
+
+def _without_clocks(type_: Type) -> Type:
+    """A type with text in place of times of day."""
+    if type_.name == "TIME":
+        return types.TEXT
+    fields = tuple((n, _without_clocks(t)) for n, t in type_.fields)
+    return replace(type_, args=tuple(map(_without_clocks, type_.args)), fields=fields)
 
 
 def _piece(call: Call, i: int) -> str:

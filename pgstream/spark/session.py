@@ -33,6 +33,7 @@ SETTINGS: dict[str, str] = {
     "spark.sql.timeType.enabled": "true",
     # Of a key that is given twice the last counts, as in Flink: it is no error that ends a query.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.variant.allowDuplicateKeys": "true",
     # ${env:X}, ${system:x} and ${spark.x} in a client's text are text: they would show what this process knows.
     "spark.sql.variable.substitute": "false",
     # json.`/a/file` is no relation (``Fence.scala`` says no to a query in an expression before that).
