@@ -21,7 +21,7 @@ from pgstream.server.native import BACKEND
 from pgstream.server.reach import channel_binding
 from pgstream.server.runs import Runs
 from pgstream.wire import frontend
-from pgstream.wire.encodings import CODECS, UTF8
+from pgstream.wire.encodings import CODECS, UTF8, named
 from pgstream.wire.framing import header
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Backend(asyncio.Protocol):
                 self.client.errors += 1
         elif kind == STATUS and data.startswith(ENCODING, pos + 5):
             _, length = header(data, pos)
-            self.encoding = bytes(data[pos + 5 + len(ENCODING) : pos + length]).decode("ascii", "replace")
+            self.encoding = named(bytes(data[pos + 5 + len(ENCODING) : pos + length]).decode("ascii", "replace"))
             self.codec = CODECS.get(self.encoding, UTF8)
         elif kind in (COPY_IN, COPY_BOTH):
             flight.copy_in()

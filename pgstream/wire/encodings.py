@@ -52,7 +52,14 @@ CODECS: dict[str, str] = {
     "WIN1257": "cp1257",
     "WIN1258": "cp1258",
 }
+_KEPT = "UNICODE"
+"""The one name that PostgreSQL reports as the client wrote it; every other becomes that of the table."""
 _NAMES = {codec: name for name, codec in CODECS.items() if name != "SQL_ASCII"}
+
+
+def named(reported: str) -> str:
+    """The name in ``CODECS`` of what PostgreSQL reports as the client's encoding."""
+    return "UTF8" if reported == _KEPT else reported
 
 
 def encode(text: str, codec: str) -> bytes:

@@ -57,6 +57,19 @@ def test_others(door, name, codec):
         assert result.get_value(0, 0) == text
 
 
+def test_unicode(door):
+    """The old name of UTF8, which Qt's driver asks for and PostgreSQL reports as it was written."""
+    with psycopg.connect(door.url, autocommit=True) as conn:
+        conn.pgconn.exec_(b"SET client_encoding TO 'UNICODE'")
+        assert conn.pgconn.parameter_status(b"client_encoding") == b"UNICODE"
+        assert conn.pgconn.exec_params(b"ECHO $1", ["für".encode()]).get_value(0, 0) == "für".encode()
+        assert conn.pgconn.exec_(b"ECHO").get_value(0, 0) == "✓".encode()
+        for refused in (conn.pgconn.exec_(b"ECHO '\xff'"), conn.pgconn.exec_(b"SELECT '\xff'")):
+            assert b'invalid byte sequence for encoding "UTF8"' in refused.error_message
+    with psycopg.connect(door.url, autocommit=True, options="-c client_encoding=UNICODE") as conn:
+        assert conn.execute("ECHO %s", ("für",)).fetchone() == ("für",)
+
+
 def test_refused(conn):
     conn.pgconn.exec_(b"SET client_encoding TO 'EUC_TW'")
     result = conn.pgconn.exec_(b"LIST DOORS")
