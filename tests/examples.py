@@ -8,6 +8,7 @@ from __future__ import annotations
 
 EXAMPLES: dict[str, str] = {
     "AcceptInvitation": "ACCEPT INVITATION 11111111-1111-4111-8111-111111111111",
+    "AlterDefaultPrivileges": "ALTER DEFAULT PRIVILEGES IN SCHEMA nope GRANT SELECT ON TABLES TO nobody",
     "AlterOwner": "ALTER STREAM nope OWNER TO nobody",
     "AlterQuery": "ALTER QUERY nope ADD TAG 'team' = 'risk'",
     "AlterRelation": "ALTER RELATION nope SET description = 'words'",

@@ -52,7 +52,14 @@ from pgstream.statements.entities import (
 from pgstream.statements.entity_records import InsertIntoEntity, PrintEntity
 from pgstream.statements.functions import CreateFunction, DescribeFunction, DropFunction, ListFunctions
 from pgstream.statements.generate import GenerateColumns, GenerateStreamDdl
-from pgstream.statements.grants import AlterOwner, CanI, GrantOwnership, GrantPrivileges, RevokePrivileges
+from pgstream.statements.grants import (
+    AlterDefaultPrivileges,
+    AlterOwner,
+    CanI,
+    GrantOwnership,
+    GrantPrivileges,
+    RevokePrivileges,
+)
 from pgstream.statements.heading import newer
 from pgstream.statements.indexes import CreateIndex, DropIndex, ListIndexes, Reindex
 from pgstream.statements.insert import InsertInto
@@ -162,6 +169,7 @@ STATEMENTS: tuple[type[Statement], ...] = (
     AcceptInvitation,
     AlterOwner,
     AlterApiToken,
+    AlterDefaultPrivileges,
     AlterRowSecurity,
     AlterPolicy,
     AlterQuery,
@@ -334,11 +342,11 @@ _FORMS: dict[type[Statement], tuple[type[Statement], Callable[[Cursor], bool]]] 
     CreateChangelog: (CreateChangelogAs, as_form),
     InsertInto: (InsertValues, is_values),
 }
-_SHARED_WORDS = (AlterOwner, AlterPolicy, AlterQuery, AlterRelation, AlterRowSecurity, AlterUser, CloseCursor,
-                 CommentOn, CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs, CreatePolicy,
-                 CreateTable, CreateTableAs, DeclareCursor, DropFunction, DropIndex, DropMaterializedView, DropPolicy,
-                 DropTable, DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto, MoveCursor,
-                 Reindex, RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
+_SHARED_WORDS = (AlterDefaultPrivileges, AlterOwner, AlterPolicy, AlterQuery, AlterRelation, AlterRowSecurity,
+                 AlterUser, CloseCursor, CommentOn, CopyStream, CreateFunction, CreateIndex, CreateMaterializedViewAs,
+                 CreatePolicy, CreateTable, CreateTableAs, DeclareCursor, DropFunction, DropIndex, DropMaterializedView,
+                 DropPolicy, DropTable, DropView, FetchCursor, GrantOwnership, GrantPrivileges, GrantRole, InsertInto,
+                 MoveCursor, Reindex, RevokePrivileges, RevokeRole, SelectStream, TruncateRelation, *UPDATES.values(),
                  *(f for f, _ in _FORMS.values()))  # fmt: skip
 _BY_WORDS: dict[tuple[str, ...], type[Statement]] = {s.words: s for s in STATEMENTS if s not in _SHARED_WORDS}
 Unknown.known = _BY_WORDS

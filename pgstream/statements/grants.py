@@ -8,16 +8,23 @@ Manual: "GRANT PRIVILEGES", "REVOKE PRIVILEGES", "GRANT OWNERSHIP", "ALTER … O
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from pgstream import types
 from pgstream.catalog import kinds
 from pgstream.catalog.postgres import WORKER
 from pgstream.catalog.privileges import OWNERSHIP, Grant
 from pgstream.catalog.roles import pg_role
-from pgstream.errors import InsufficientPrivilege, InvalidGrant, NotSupported, PgStreamError, UndefinedColumn
+from pgstream.errors import (
+    InsufficientPrivilege,
+    InvalidGrant,
+    NotSupported,
+    PgStreamError,
+    RelayedError,
+    UndefinedColumn,
+)
 from pgstream.names import FullName, Name, QName, quote_always, quote_anywhere
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import access, owners, places
@@ -27,6 +34,7 @@ from pgstream.statements.base import DDL_ROW, Column, Context, Result, Statement
 from pgstream.statements.regions import LOCAL
 from pgstream.statements.roles import GRANT_ROW
 
+T = TypeVar("T")
 _RELATIONS = ("RELATION", "STREAM", "CHANGELOG", "TABLE", "MATERIALIZED VIEW", "VIEW", "INDEX")
 _OBJECTS = {
     **dict.fromkeys(_RELATIONS, "relation"),
@@ -262,14 +270,17 @@ def _objects(c: Cursor) -> tuple[tuple[Object, ...], tuple[QName, ...]]:
     if c.accept("ORGANIZATION"):
         return (Object("organization", None),), ()
     if c.accept("ALL", "TABLES", "IN", "SCHEMA"):
-        schemas = [c.qname()]
-        while c.accept(","):
-            schemas.append(c.qname())
-        return (), tuple(schemas)
-    objects = [object_(c, "relation")]
+        return (), tuple(_list(c, c.qname))
+    first = object_(c, "relation")
+    more = _list(c, lambda: Object(first.kind, name_of(c, first.kind))) if c.accept(",") else []
+    return (first, *more), ()
+
+
+def _list(c: Cursor, read: Callable[[], T]) -> list[T]:
+    out = [read()]
     while c.accept(","):
-        objects.append(Object(objects[0].kind, name_of(c, objects[0].kind)))
-    return tuple(objects), ()
+        out.append(read())
+    return out
 
 
 async def _tables(ctx: Context, schemas: Iterable[QName]) -> list[str]:
@@ -397,6 +408,52 @@ class AlterOwner(GrantOwnership):
         path = FullName.parse(target.name) if in_parts else (target.name,)
         tag = f"{self.tag} {target.kind.upper()}"
         return done(tag, ddl(target.kind, target.name, "ALTER", path, summary))
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDefaultPrivileges(Statement):
+    """ALTER DEFAULT PRIVILEGES [FOR ROLE role_name [, ...]] [IN SCHEMA schema_name [, ...]]
+    { GRANT privilege [, ...] ON TABLES TO role_name [, ...] [WITH GRANT OPTION] |
+    REVOKE [GRANT OPTION FOR] privilege [, ...] ON TABLES FROM role_name [, ...] [CASCADE | RESTRICT] };
+
+    PostgreSQL's statement about tables that the session's role makes later, with a notice that it says nothing about
+    streams, changelogs and materialized views, which take no default privileges.
+    """
+
+    words: ClassVar[tuple[str, ...]] = ("ALTER", "DEFAULT", "PRIVILEGES")
+    tag: ClassVar[str] = "ALTER DEFAULT PRIVILEGES"
+    free: ClassVar[str] = "PostgreSQL asks for what it needs"
+    rolls_back: ClassVar[bool] = True
+
+    text: str
+
+    @classmethod
+    def parse(cls, c: Cursor) -> Self:
+        c.expect(*cls.words)
+        if c.accept("FOR", "ROLE") or c.accept("FOR", "USER"):
+            _list(c, lambda: owners.read(c))
+        if c.accept("IN", "SCHEMA"):
+            _list(c, c.name)
+        grants = c.accept("GRANT")
+        if not grants:
+            c.expect("REVOKE")
+            c.accept("GRANT", "OPTION", "FOR")
+        _privileges(c)
+        c.expect("ON", "TABLES")
+        grantees(c, "TO" if grants else "FROM")
+        _ = c.accept("WITH", "GRANT", "OPTION") if grants else c.accept("CASCADE") or c.accept("RESTRICT")
+        c.end()
+        return cls(c.text)
+
+    async def execute(self, ctx: Context) -> Result:
+        try:
+            await ctx.postgres(self.text)
+        except RelayedError as e:
+            e.at = e.position
+            raise
+        hint = "GRANT … ON ALL TABLES IN SCHEMA gives privileges on those that are there."
+        ctx.notice("relations of pgstream take no default privileges", hint=hint)
+        return Result(self.tag)
 
 
 REGION = "region"

@@ -29,7 +29,13 @@ from pgstream.statements.create_as import CreateMaterializedViewAs, CreateTableA
 from pgstream.statements.cursors import DeclareCursor
 from pgstream.statements.entities import UpdateEntity
 from pgstream.statements.functions import CreateFunction, DropFunction, is_named
-from pgstream.statements.grants import AlterOwner, GrantOwnership, GrantPrivileges, RevokePrivileges
+from pgstream.statements.grants import (
+    AlterDefaultPrivileges,
+    AlterOwner,
+    GrantOwnership,
+    GrantPrivileges,
+    RevokePrivileges,
+)
 from pgstream.statements.indexes import CreateIndex, DropIndex, Reindex
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.policies import AlterPolicy, AlterRowSecurity, CreatePolicy, DropPolicy
@@ -93,6 +99,7 @@ _DROPPED, _MADE = unseen.dropping(_NAME), unseen.making(_NAME)
 _ALTERED = re.compile(
     rf"\s*ALTER\s+(?:TABLE|VIEW|RELATION|MATERIALIZED\s+VIEW)\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?({_NAME})", re.I
 )
+_LATER_TABLES = re.compile(r"\bON\s+TABLES\b", re.I)
 _ALTER_WORDS = ("ALTER", "TABLE", "VIEW", "MATERIALIZED")
 _REFRESHED = re.compile(rf"\s*REFRESH\s+MATERIALIZED\s+VIEW\s+(?:CONCURRENTLY\s+)?({_NAME})", re.I)
 _REINDEXED = re.compile(rf"\s*REINDEX\s+(?:\([^)]*\)\s*)?(TABLE|INDEX|SCHEMA)\s+(?:CONCURRENTLY\s+)?({_NAME})", re.I)
@@ -354,6 +361,8 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
         return AlterUser if _PASSWORD.match(plain) else AlterOwner if _OWNER.search(plain) else None
     if words[1:2] == ("QUERY",):
         return AlterOwner if _OWNER.search(plain) else AlterQuery
+    if words[1:3] == ("DEFAULT", "PRIVILEGES"):
+        return AlterDefaultPrivileges if _LATER_TABLES.search(plain) else None
     if words[1:2] == ("POLICY",):
         return AlterPolicy if _on_ours(text, snapshot, session) else None
     altered = _ALTERED.match(plain)
@@ -480,7 +489,7 @@ def _by_its_words(text: str, words: Words) -> bool:
         case "CREATE":
             return _OURS_WITH.search(text) is not None
         case "ALTER":
-            return words[1:2] == ("USER",) or words[1:2] in {(w,) for w in _OURS_ALTERED}
+            return words[1:2] in (("USER",), ("DEFAULT",)) or words[1:2] in {(w,) for w in _OURS_ALTERED}
         case "COMMENT":
             return words[2:3] not in {("TABLE",), ("VIEW",), ("MATERIALIZED",), ("COLUMN",)}
         case "DROP":

@@ -385,6 +385,7 @@ def test_lists_show_what_is_seen(house: House, ask: Ask, kind: str, text: str) -
         "DESCRIBE ORGANIZATION default",
         "SET DEFAULT ROLE exact", "CREATE API_TOKEN every WITH ('token.role_name' = exact)",
         "ALTER API_TOKEN every RENEW TOKEN", "DROP API_TOKEN every",
+        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO exact",
     ],
 )  # fmt: skip
 def test_what_is_everybodys_own(house: House, ask: Ask, text: str) -> None:

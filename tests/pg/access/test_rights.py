@@ -138,6 +138,15 @@ def test_what_every_manual_of_a_tool_says(house: House, ask: Ask) -> None:
             conn.execute(f"SELECT * FROM shop.{name}".encode())
         conn.execute("UPDATE shop.own SET a = 1")
         assert {row[0] for row in conn.execute("LIST RELATIONS IN SCHEMA shop").fetchall()} == {"shown", "flows"}
+    with house.connect() as conn:
+        conn.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
+        conn.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA shop GRANT SELECT ON TABLES TO bi")
+        with pytest.raises(psycopg.errors.UndefinedObject) as e:
+            conn.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA shop GRANT SELECT ON TABLES TO nobody")
+        assert e.value.diag.message_primary == 'role "nobody" does not exist'
+    assert notices == ["relations of pgstream take no default privileges"]
+    ask("CREATE TABLE shop.later (a int)")
+    assert ask("SELECT * FROM shop.later", user="grafana") == []
     ask("REVOKE UPDATE ON ALL TABLES IN SCHEMA shop FROM bi", "REVOKE SELECT ON shop.own, shop.shown FROM bi")
     for text, code in (("UPDATE shop.own SET a = 1", "42501"), ("SELECT * FROM shop.own", "42501"),
                        ("SELECT * FROM shop.shown", "42501")):  # fmt: skip
