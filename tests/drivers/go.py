@@ -23,6 +23,8 @@ class GoModule(Suite):
     module: str = ""
     env: Callable[[Place], Env] = lambda place: place.env
     packages: Sequence[str] = ("./...",)
+    arguments: Callable[[Place], Sequence[str]] = lambda _place: ()
+    """What the test programs themselves are told."""
     edits: Edits = field(default_factory=dict)
 
     @property
@@ -46,7 +48,7 @@ class GoModule(Suite):
         # One after another: they share a database, and some wait half a second only.
         flags = ["-mod=mod", "-count=1", "-p=1", "-parallel=1", "-json", "-timeout=20m"]
         run(
-            ["go", "test", *flags, *only, *self.packages],
+            ["go", "test", *flags, *only, *self.packages, *self.arguments(place)],
             self.source,
             log,
             self.env(place) | {"GOFLAGS": "", "GOTOOLCHAIN": "local"},

@@ -1,4 +1,4 @@
-"""Suites in C, Perl and PHP, from Debian's sources: built with the machine's own compiler and interpreters.
+"""Suites in C, C++, Perl and PHP, from Debian's sources: built with the machine's own compiler and interpreters.
 
 Owns: how each is built and what its runner prints. Must not know: which versions. Start reading at ``DebianSource``.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pgstream.embedded.cluster import binaries
 from tests.drivers.debian import unpack_debian
-from tests.drivers.outcomes import Outcomes, of_junit, of_tap
+from tests.drivers.outcomes import Outcomes, of_junit, of_pqxx, of_tap
 from tests.drivers.place import Place
 from tests.drivers.suite import Suite, must, run
 
@@ -106,3 +106,23 @@ class LibpqPipeline(DebianSource):
             for test in only or listed.read_text().split()
         }
         return {test: "failed" if code else "passed" for test, code in failed.items()}
+
+
+class Libpqxx(DebianSource):
+    """libpqxx's tests: one program, over the machine's libpq."""
+
+    @property
+    def built(self) -> Path:
+        return self.folder / "build"
+
+    def build(self) -> None:
+        must(
+            ["cmake", "-S", self.source, "-B", self.built, "-DCMAKE_CXX_FLAGS=-O0"],
+            self.folder,
+            self.folder / "cmake.log",
+        )
+        must(["cmake", "--build", self.built, "--parallel", "2"], self.folder, self.folder / "make.log")
+
+    def outcomes(self, place: Place, log: Path, only: Sequence[str]) -> Outcomes:
+        run([self.built / "test" / "runner", *only], self.built, log, place.env)
+        return of_pqxx(log.read_text(errors="replace"))

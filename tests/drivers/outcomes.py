@@ -1,6 +1,6 @@
 """What a suite's run said: the tests that passed, by name.
 
-Owns: reading JUnit's XML, ``go test -json``, TAP and ``cargo test``, the comparison of two runs.
+Owns: reading JUnit's XML, ``go test -json``, TAP, ``cargo test`` and libpqxx' runner, the comparison of two runs.
 Must not know: suites, servers. Start reading at ``Comparison``.
 """
 
@@ -63,6 +63,15 @@ def of_cargo(text: str) -> dict[str, str]:
     """What ``cargo test`` prints. Lines of one test may hold words that the test printed before its outcome."""
     words = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
     return {m[1]: words[m[2]] for m in _CARGO.finditer(text)}
+
+
+def of_pqxx(text: str) -> dict[str, str]:
+    """What libpqxx' runner prints: a line before each test, and one behind it when it fails."""
+    begun = re.findall(r"^Running: (\S+)", text, re.M)
+    failed = set(re.findall(r"^FAILED: (\S+)", text, re.M))
+    if begun and not re.search(r"^Ran \d+ test", text, re.M):
+        failed.add(begun[-1])  # the program did not come to its end
+    return {name: "failed" if name in failed else "passed" for name in begun}
 
 
 @dataclass(frozen=True)

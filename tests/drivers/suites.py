@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.drivers.go import GoModule
 from tests.drivers.maven import MavenProject, Pgjdbc
-from tests.drivers.native import DbdPg, LibpqPipeline, PhpTests
+from tests.drivers.native import DbdPg, LibpqPipeline, Libpqxx, PhpTests
 from tests.drivers.node import NodePostgres
 from tests.drivers.place import Place
 from tests.drivers.python import Django, Sdist
@@ -90,6 +90,12 @@ _GO_PG = (
     ('User:      "postgres",', 'User: os.Getenv("PGUSER"),'),
     ('Password:  "postgres",', 'Password: os.Getenv("PGPASSWORD"),'),
 )
+_XORM = {
+    # A driver that the proxy does not have, and a database that the suite makes itself unless it is there.
+    "go.mod": (("\tgitee.com/travelliu/dm v1.8.11192\n", ""),),
+    "tests/engine_test.go": (('\t_ "gitee.com/travelliu/dm"\n', ""),),
+    "tests/tests.go": (("datname = 'xorm_test'", "datname = current_database()"),),
+}
 _NOT_HERE = ("SQLX_MYSQL_DSN", "SQLX_SQLITE_DSN")
 
 SUITES: list[Suite] = [
@@ -151,6 +157,33 @@ SUITES: list[Suite] = [
         module="github.com/jmoiron/sqlx",
         env=lambda p: {"SQLX_POSTGRES_DSN": f"{p.url()}?sslmode=disable"} | dict.fromkeys(_NOT_HERE, "skip"),
     ),
+    GoModule(
+        "goqu",
+        "v9.19.0",
+        module="github.com/doug-martin/goqu/v9",
+        env=lambda p: {"PG_URI": f"{p.url('postgres')}?sslmode=disable"},
+        packages=(".", "./dialect/postgres"),
+    ),
+    GoModule(
+        "gorp",
+        "v3.1.0",
+        module="github.com/go-gorp/gorp/v3",
+        env=lambda p: {"GORP_TEST_DIALECT": "postgres", "GORP_TEST_DSN": f"{p.url('postgres')}?sslmode=disable"},
+    ),
+    GoModule("pgxlisten", "v0.0.0-20250802141604-12b92425684c", module="github.com/jackc/pgxlisten"),
+    GoModule(
+        "xorm",
+        "v1.4.3",
+        module="xorm.io/xorm",
+        packages=("./tests",),
+        arguments=lambda p: (
+            "-db=postgres",
+            "-schema=",
+            "-cache=false",
+            f"-conn_str={p.url('postgres')}?sslmode=disable",
+        ),
+        edits=_XORM,
+    ),
     Crate("tokio-postgres", "0.7.18", flags=_TOKIO_FLAGS, edits=_TOKIO_EDITS),
     MavenProject(
         "vertx",
@@ -160,6 +193,7 @@ SUITES: list[Suite] = [
     ),
     MavenProject("r2dbc", "1.0.7"),
     LibpqPipeline("libpq_pipeline", "17.11", package="postgresql-17", revision="-0+deb13u1", tools=("cc",)),
+    Libpqxx("libpqxx", "7.10.0", package="libpqxx", revision="-2", tools=("cmake", "c++")),
     DbdPg("DBD-Pg", "3.18.0", package="libdbd-pg-perl", tools=("perl", "prove", "make", "cc")),
     PhpTests("php", "8.2.32", package="php8.2", revision="-1~deb12u1", tools=("php",)),
     NodePostgres("node-postgres", "8.16.3", package="node-postgres", revision="+~cs35.24.27-5", tools=("node", "npm")),

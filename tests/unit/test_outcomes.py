@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.drivers.outcomes import Comparison, of_cargo, of_go, of_tap
+from tests.drivers.outcomes import Comparison, of_cargo, of_go, of_pqxx, of_tap
 
 
 def test_tap() -> None:
@@ -38,6 +38,19 @@ def test_go() -> None:
         '{"Action":"fail","Package":"p"}\n{"Action":"skip","Package":"p","Test":"T//tmp/x/001"}'
     )
     assert of_go(lines) == {"p::T": "passed", "p::T//tmp/…": "skipped"}
+
+
+def test_libpqxx() -> None:
+    text = "\nRunning: test_a\n\nRunning: test_b\nSQL error: no\nFAILED: test_b\n"
+    assert of_pqxx(f"{text}Ran 2 test(s).\n*** 1 test(s) failed: ***\n\ttest_b\n") == {
+        "test_a": "passed",
+        "test_b": "failed",
+    }
+    assert of_pqxx(f"{text}\nRunning: test_c\nAborted\n") == {
+        "test_a": "passed",
+        "test_b": "failed",
+        "test_c": "failed",
+    }
 
 
 def test_what_is_lost_is_what_passes_directly_only() -> None:
