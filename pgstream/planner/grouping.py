@@ -21,6 +21,7 @@ from pgstream.planner.bind import Column, Scope, at, check_names, unique
 from pgstream.planner.expressions import Compiler, Typed, has_aggregate, is_aggregate
 from pgstream.planner.functions import ORDERED, RECORDS
 from pgstream.planner.plan import WINDOW_BOUNDS
+from pgstream.planner.relations import check_window_input
 from pgstream.planner.steps import Bounds, Step, check_rowtime, retracting, wanting, watermarked
 from pgstream.sql.select import fold
 from pgstream.types import INTEGER, Type
@@ -231,6 +232,8 @@ def needs_kernel(select: exp.Select, step: Step, scope: Scope, last: bool) -> bo
     session = scope.window is not None and scope.window.kind == "session"
     if not session and any(is_distinct(n) for n in select.find_all(exp.Anonymous)):
         return True
+    if scope.window is not None and step.kind == "changelog":  # windows of windows that are final
+        return True
     return step.mode != "append" or (scope.window is None and (step.stateful or not last or step.bounds.known))
 
 
@@ -262,10 +265,8 @@ def as_of_times(step: Step, grouping: Grouping, wants: set[str]) -> Step:
 def aggregate(step: Step, scope: Scope, grouping: Grouping, wants: set[str], early: bool) -> Step:
     """The aggregate step. ``early``: a window shows its running value before it closes."""
     window = scope.window
-    if window is not None and step.kind == "changelog":
-        raise NotYet(
-            what="a window over a changelog", at=window.at, hint="Declare its topic as a stream, or group it by time."
-        )
+    if window is not None:
+        check_window_input(step, window)
     check_rowtime(
         step, [*grouping.group, *(plan.Expr("", a, c.at) for c in grouping.kernel_calls for a in c.arguments)]
     )

@@ -163,6 +163,18 @@ def _check_window(window: WindowCall) -> None:
         )  # fmt: skip
 
 
+def check_window_input(step: Step, window: WindowCall, otherwise: str = ", or group it by time") -> None:
+    """That the rows of a window function only come: those of a stream, or of windows that are final. Error: NotYet."""
+    if step.mode != "append":
+        raise NotYet(
+            what="a window over a changelog", at=window.at, hint=f"Declare its topic as a stream{otherwise}."
+        )  # fmt: skip
+    if step.kind == "changelog" and window.kind == "session":
+        raise NotYet(
+            what="a session of windows", at=window.at, hint="Write them into a topic, and declare it as a stream."
+        )
+
+
 def windowed(scope: Scope, window: WindowCall | None) -> Scope:
     """The one relation of a scope with a window function around it. Error: InvalidStatement."""
     if window is None:
@@ -179,8 +191,7 @@ def opened(step: Step, scope: Scope) -> tuple[Step, Scope]:
     window = scope.window
     if window is None:
         return step, scope
-    if step.kind == "changelog":
-        raise NotYet(what="a window over a changelog", at=window.at, hint="Declare its topic as a stream.")
+    check_window_input(step, window, "")
     items = tuple(
         replace(i, window=None, columns=tuple(replace(c, bound=False) for c in i.columns)) for i in scope.items
     )
@@ -193,7 +204,9 @@ def opened(step: Step, scope: Scope) -> tuple[Step, Scope]:
         node = _sessions(watermarked(step.node), shape, columns)
         made = Step(node, columns, joined=step.joined, stateful=True, placed=False, bounds=bounds)
         return made, replace(scope, items=items, placed=False)
+    # Each row stands for itself, also a final one of other windows: it may be in several of these.
     made = replace(step, node=plan.Windows(step.node, shape), columns=columns, bounds=bounds)
+    made = replace(made, kind="stream", key=(), keyless=False, other_key=())
     return made, replace(scope, items=items)
 
 
