@@ -8,6 +8,7 @@ Manual: "GRANT PRIVILEGES", "REVOKE PRIVILEGES", "GRANT OWNERSHIP", "ALTER … O
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self, TypeVar
@@ -143,19 +144,26 @@ class GrantPrivileges(Statement):
         return cls(tuple(privileges), objects, schemas, roles, option)
 
     def needs(self, ctx: Context) -> Iterable[Need]:
-        objects, tables = self._found(ctx)
+        objects, tables, _ = self._found(ctx)
         return [Need(p.name, o.kind, o.name, granting=True) for o in objects for p in self._wanted(o, bool(tables))]
 
-    def _found(self, ctx: Context) -> tuple[list[Object], list[str]]:
-        """What is in the catalogue of what is named, and the rest of a list of relations: tables of PostgreSQL's."""
+    def _found(self, ctx: Context) -> tuple[list[Object], list[str], dict[str, str]]:
+        """What is in the catalogue of what is named, and the rest of a list of relations: tables of PostgreSQL's. Among
+        these are names that nothing has, for PostgreSQL to say so: each stands for a relation that only others see.
+        """
         if len(self.objects) == 1:
-            return list(self.objects), []
-        objects, tables = list[Object](), list[str]()
+            return list(self.objects), [], {}
+        objects, tables, hidden = list[Object](), list[str](), dict[str, str]()
         for o in self.objects:
-            if o.kind != "relation" or not isinstance(o.name, QName) or self._relation(ctx, o.name):
+            if o.kind != "relation" or not isinstance(o.name, QName) or self._is_seen(ctx, o.name):
                 objects.append(o)
             else:
-                tables.append(".".join(map(quote_always, o.name.parts)))
+                parts = o.name.parts
+                if self._is_hidden(ctx, o.name):
+                    nothing = f"pgstream_{uuid.uuid4().hex}"
+                    hidden[nothing] = parts[-1]
+                    parts = *parts[:-1], nothing
+                tables.append(".".join(map(quote_always, parts)))
         for name in self.schemas:
             place = places.schema(ctx, name)
             if place[0] != ctx.session.database:
@@ -164,15 +172,16 @@ class GrantPrivileges(Statement):
             there = (r for r in ctx.snapshot.relations.values() if r.kind != "index")
             within = (r.full for r in there if (r.full.database, r.full.schema) == place)
             objects += [Object("relation", QName(tuple(full.path), name.at)) for full in within]
-        return objects, tables
+        return objects, tables, hidden
 
-    def _relation(self, ctx: Context, name: QName) -> bool:
-        session = ctx.session
-        if ctx.snapshot.relation(name, session.database, session.schema) is not None:
-            return True
-        if ctx.catalog.snapshot.relation(name, session.database, session.schema) is not None:  # of others
-            raise ctx.snapshot.no_relation(name, session.database, session.schema)
-        return False
+    def _is_seen(self, ctx: Context, name: QName) -> bool:
+        """Whether the role sees a relation, or grants on all."""
+        grants = ctx.catalog.snapshot.access.manages(ctx.session.role, "manage_grants")
+        snapshot = ctx.catalog.snapshot if grants else ctx.snapshot
+        return snapshot.relation(name, ctx.session.database, ctx.session.schema) is not None
+
+    def _is_hidden(self, ctx: Context, name: QName) -> bool:
+        return ctx.catalog.snapshot.relation(name, ctx.session.database, ctx.session.schema) is not None
 
     def _wanted(self, object: Object, among_tables: bool = False) -> list[Privilege]:
         """Each privilege on an object, ALL spelled out. Errors: InvalidGrant for one that its kind does not have,
@@ -193,13 +202,19 @@ class GrantPrivileges(Statement):
         return out
 
     async def execute(self, ctx: Context) -> Result:
-        objects, tables = self._found(ctx)
+        objects, tables, hidden = self._found(ctx)
         roles = [owners.named(ctx, r) for r in self.roles]
         made = [await self._grants(ctx, o, roles, bool(tables)) for o in objects]
         if self.schemas:
             tables += await _tables(ctx, self.schemas)
         if tables:  # first: what PostgreSQL refuses, nobody has
-            await ctx.postgres(self._of_tables(tables, roles))
+            try:
+                await ctx.postgres(self._of_tables(tables, roles))
+            except RelayedError as e:
+                said = e.text
+                for nothing, name in hidden.items():
+                    said = said.replace(nothing, name)
+                raise RelayedError(code=e.sqlstate, text=said, detail=e.detail, hint=e.hint) from None
         await self.change(ctx, [g for _, grants in made for g in grants])
         lines = [
             self._line(self._wanted(o, bool(tables)), _where(t), roles) for o, (t, _) in zip(objects, made, strict=True)
@@ -430,10 +445,13 @@ class AlterDefaultPrivileges(Statement):
     @classmethod
     def parse(cls, c: Cursor) -> Self:
         c.expect(*cls.words)
-        if c.accept("FOR", "ROLE") or c.accept("FOR", "USER"):
-            _list(c, lambda: owners.read(c))
-        if c.accept("IN", "SCHEMA"):
-            _list(c, c.name)
+        while True:  # in either order
+            if c.accept("FOR", "ROLE") or c.accept("FOR", "USER"):
+                _list(c, lambda: owners.read(c))
+            elif c.accept("IN", "SCHEMA"):
+                _list(c, c.name)
+            else:
+                break
         grants = c.accept("GRANT")
         if not grants:
             c.expect("REVOKE")

@@ -28,6 +28,8 @@ TEXTS = (
     "CREATE TABLE IF NOT EXISTS {} WITH ('store' = s) AS SELECT * FROM veiled", "CREATE INDEX {} ON veiled (id)",
     "CREATE VIEW mine AS SELECT * FROM {}", "CREATE TABLE mine AS SELECT * FROM {}", "CREATE INDEX ON {} (id)",
     "GENERATE STREAM DDL FOR {}", "PRINT ENTITY {}", "PRINT TOPIC {}", "GRANT SELECT ON STREAM {} TO ROLE analyst",
+    "GRANT SELECT ON nothing, {} TO ROLE public", "REVOKE SELECT ON pg_class, public.{} FROM ROLE public",
+    "GRANT SELECT ON {}, nothing TO ROLE public",
     "REVOKE SELECT ON RELATION {} FROM ROLE analyst", "ALTER STREAM {} OWNER TO analyst",
     "ALTER RELATION {} SET description = 'x'", "TRUNCATE RELATION {}", "CAN I SELECT ON RELATION {}",
     "GRANT OWNERSHIP ON RELATION {} TO ROLE analyst", "CREATE POLICY p ON {} USING (true)", "DROP POLICY p ON {}",

@@ -140,7 +140,7 @@ def test_what_every_manual_of_a_tool_says(house: House, ask: Ask) -> None:
         assert {row[0] for row in conn.execute("LIST RELATIONS IN SCHEMA shop").fetchall()} == {"shown", "flows"}
     with house.connect() as conn:
         conn.add_notice_handler(lambda d: notices.append(d.message_primary or ""))
-        conn.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA shop GRANT SELECT ON TABLES TO bi")
+        conn.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA shop FOR ROLE CURRENT_ROLE GRANT SELECT ON TABLES TO bi")
         with pytest.raises(psycopg.errors.UndefinedObject) as e:
             conn.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA shop GRANT SELECT ON TABLES TO nobody")
         assert e.value.diag.message_primary == 'role "nobody" does not exist'
@@ -153,6 +153,9 @@ def test_what_every_manual_of_a_tool_says(house: House, ask: Ask) -> None:
         assert refused(ask, text, user="grafana")[:5] == code, text
     assert ask('SELECT a FROM shop."Own view"', user="grafana") == [(1,)]
     assert "shown" not in {row[0] for row in ask("LIST RELATIONS IN SCHEMA shop", user="grafana")}
+    # Who manages grants need not see relations.
+    ask("GRANT SELECT ON shop.shown, shop.flows TO ROLE bi", role="securityadmin")
+    ask("REVOKE SELECT ON shop.shown, shop.flows FROM ROLE bi")
     # What PostgreSQL refuses, nobody has.
     ask("CREATE ROLE others", "GRANT ROLE others TO USER 'admin'", role="useradmin")
     ask("GRANT USAGE, CREATE ON SCHEMA shop TO others", role="sysadmin")
