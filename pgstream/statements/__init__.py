@@ -19,7 +19,7 @@ from pgstream.statements.alterations import AlterRelation, TruncateRelation
 from pgstream.statements.applications import BeginApplication
 from pgstream.statements.base import Session, Statement
 from pgstream.statements.checks import CheckMaterializedView
-from pgstream.statements.comments import CommentOn
+from pgstream.statements.comments import CommentOn, quoted
 from pgstream.statements.compute_pools import (
     CreateComputePool,
     DescribeComputePool,
@@ -396,7 +396,7 @@ def parse(text: str, cls: type[Statement]) -> Statement:
             raise StatementTooLong(most=LONGEST, beside="its strings and comments")
     if cls in _FORMS and _FORMS[cls][1](Cursor(text)):
         cls = _FORMS[cls][0]
-    return cls.parse(Cursor(text))
+    return cls.parse(Cursor(quoted(text) if cls is CommentOn else text))
 
 
 def _by_words(words: tuple[str, ...], text: str) -> type[Statement] | None:

@@ -7,13 +7,15 @@ Must not know: whose a COMMENT is (``shared``), where the words are kept (``cata
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from pgstream.errors import NotYet, UndefinedSchema
-from pgstream.names import QName
+from pgstream.names import QName, quote_literal
 from pgstream.sql.cursor import Cursor
+from pgstream.sql.sniff import blanked
 from pgstream.statements import access, places
 from pgstream.statements.access import Need
 from pgstream.statements.base import Context, Result, Statement
@@ -22,6 +24,12 @@ SCHEMA = "schema"
 # A stream is a view to PostgreSQL's clients, and a materialized view a table.
 _KINDS = {"RELATION": None, "TABLE": None, "VIEW": None, "MATERIALIZED VIEW": "materialized_view",
           "STREAM": "stream", "CHANGELOG": "changelog", SCHEMA.upper(): SCHEMA}  # fmt: skip
+_IN_DOLLARS = re.compile(r"\$(\w*)\$(.*)\$\1\$", re.S)
+
+
+def quoted(text: str) -> str:
+    """A COMMENT whose words stand in single quotes, where they stood in dollars, as dbt writes them."""
+    return blanked(text, lambda literal: quote_literal(m[2]) if (m := _IN_DOLLARS.fullmatch(literal)) else literal)
 
 
 @dataclass(frozen=True, slots=True)

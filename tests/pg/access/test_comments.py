@@ -26,6 +26,10 @@ def test_words_of_any_client(house: House, ask: Ask) -> None:
     assert ask("DESCRIBE RELATION COLUMNS said_view") == [
         ("id", "BIGINT", True, '{"description": "which"}'), ("secret", "VARCHAR", True, "{}"),
     ]  # fmt: skip
+    ask(
+        "COMMENT ON VIEW said IS $dbt_comment$it's $1 'or' \\ $$2$$$dbt_comment$", "COMMENT ON COLUMN said.id IS $$\n$$"
+    )
+    assert of_relation(ask, "said") == ("it's $1 'or' \\ $$2$$", "\n")
     ask("COMMENT ON TABLE said IS NULL", "COMMENT ON COLUMN said.id IS NULL")
     assert of_relation(ask, "said") == ("stream", None)
 
