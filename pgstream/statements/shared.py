@@ -89,7 +89,9 @@ _GRANTED = re.compile(
     rf"({_NAME}(?:\s*,\s*{_NAME})*)",
     re.I,
 )
-_GRANTED_PLACE = re.compile(rf"\bON\s+(DATABASE|SCHEMA|ALL\s+TABLES\s+IN\s+SCHEMA)\s+({_NAME})", re.I)
+_GRANTED_PLACE = re.compile(
+    rf"\bON\s+(DATABASE|SCHEMA|ALL\s+TABLES\s+IN\s+SCHEMA)\s+({_NAME}(?:\s*,\s*{_NAME})*)", re.I
+)
 _PASSWORD = re.compile(rf"\s*ALTER\s+(?:USER|ROLE)\s+(?:{_PART}|'')\s+(?:WITH\s+)?(?:ENCRYPTED\s+)?PASSWORD\s+'", re.I)
 _ROW_SECURITY = re.compile(r"\bROW\s+LEVEL\s+SECURITY\b", re.I)
 _OWNER = re.compile(r"\bOWNER\s+TO\b", re.I)
@@ -339,17 +341,17 @@ def _granted(plain: str) -> list[str]:
 
 
 def _granted_place(plain: str, snapshot: Snapshot, session: Session) -> bool:
-    """A database or schema of the catalogue; all tables of a schema, if some are ours."""
+    """A database or schema of the catalogue; all tables of schemas, if some are ours."""
     place = _GRANTED_PLACE.search(plain)
     if place is None:
         return False
-    words, parts = place[1].upper().split(), _parts(place[2])
-    if words[0] == "DATABASE":
-        return parts[-1] in snapshot.databases
-    schema = ((session.database, *parts))[-2:]
-    if words[0] == "SCHEMA":
-        return schema in snapshot.schemas
-    return any((r.full.database, r.full.schema) == schema for r in snapshot.relations.values())
+    word, named = place[1].upper().split()[0], [_parts(name) for name in re.findall(_NAME, place[2])]
+    if word == "DATABASE":
+        return any(parts[-1] in snapshot.databases for parts in named)
+    schemas = {(session.database, *parts)[-2:] for parts in named}
+    if word == "SCHEMA":
+        return not schemas.isdisjoint(snapshot.schemas)
+    return any((r.full.database, r.full.schema) in schemas for r in snapshot.relations.values())
 
 
 def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> type[Statement] | None:
