@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 _MADE = ("JSON_OBJECT", "JSON_ARRAY", "JSON_OBJECTAGG", "JSON_ARRAYAGG")
 _JAVA_ONLY = ".^$\\"
-_STEP = re.compile(r"""\.\s*\*|\[\s*\*\s*\]|\.(?P<name>[^.\[]+)|\[(?P<place>\d+)\]|\[(?P<quoted>'[^']*'|"[^"]*")\]""")
+_STEP = re.compile(
+    r"""\.\s*\*|\[\s*\*\s*\]|\.(?P<name>[^.\[]+)|\[(?P<place>\d{1,9})\]|\[(?P<quoted>'[^']*'|"[^"]*")\]"""
+)
 
 
 def wildcards(path: str, position: int | None) -> str | None:
