@@ -69,7 +69,7 @@ class Result:
 @dataclass(slots=True)
 class Session:
     """A client's session context: what USE changes, its cursors over streams, and the schemas that it has made or
-    dropped in a transaction whose end is not known.
+    dropped in a transaction whose end is not known. ``temporary``: it may have tables that hide others of their name.
     """
 
     user: str
@@ -82,6 +82,7 @@ class Session:
     parameters: dict[str, str] = field(default_factory=dict)
     cursors: dict[str, OpenCursor] = field(default_factory=dict, compare=False, repr=False)
     undecided: list[Undecided] = field(default_factory=list)
+    temporary: bool = False
 
 
 class Undecided(NamedTuple):

@@ -111,8 +111,8 @@ class GrantPrivileges(Statement):
 
     As in PostgreSQL, TABLE or nothing may stand for RELATION, CONNECT is a database's USAGE, and ALL TABLES are all
     relations of a schema that the role sees and all tables of PostgreSQL's own in it. What only a table has (UPDATE,
-    DELETE, …) is then given on PostgreSQL's own alone. In the extended protocol it answers with its command tag alone,
-    as PostgreSQL's statement of this name does.
+    DELETE, …) is then given on PostgreSQL's own alone, and on those alone a ROLLBACK takes it back. In the extended
+    protocol it answers with its command tag alone, as PostgreSQL's statement of this name does.
     """
 
     words: ClassVar[tuple[str, ...]] = ("GRANT",)
@@ -304,7 +304,8 @@ async def _tables(ctx: Context, schemas: Iterable[QName]) -> list[str]:
     found = await ctx.postgres(
         "SELECT pg_catalog.json_agg(pg_catalog.format('%I.%I', n.nspname, c.relname) ORDER BY n.nspname, c.relname)"
         " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
-        f" WHERE n.nspname IN ({among}) AND c.relkind IN ('r', 'v', 'm', 'f', 'p')"
+        f" WHERE n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY[{among}])"
+        " AND pg_catalog.strpos('rvmfp', c.relkind::pg_catalog.text) OPERATOR(pg_catalog.>) 0"
         f" AND pg_catalog.pg_get_userbyid(c.relowner) OPERATOR(pg_catalog.<>) '{WORKER}'"
     )
     return list(json.loads(found)) if found else []

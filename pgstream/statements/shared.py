@@ -236,7 +236,9 @@ def _comment(text: str, words: Words, snapshot: Snapshot, session: Session) -> t
             ours = True
         case "TABLE" | "VIEW" | "MATERIALIZED" | "COLUMN":
             name = QName(parts[:-1] if kind == "COLUMN" else parts)
-            ours = bool(name.parts) and snapshot.relation(name, session.database, session.schema) is not None
+            hidden = session.temporary and len(name.parts) == 1
+            found = snapshot.relation(name, session.database, session.schema) if name.parts and not hidden else None
+            ours = found is not None
         case _:
             ours = kind == "SCHEMA" and parts[-1] != "information_schema" and not parts[-1].startswith("pg_")
     return CommentOn if ours else None
@@ -376,7 +378,7 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     if found is None and words[1:2] in (("RELATION",), ("STREAM",), ("CHANGELOG",)):
         return AlterRelation  # no words of PostgreSQL's: a syntax error of ours
     if found is None:
-        return AlterOver if known else None
+        return AlterOver if known and not _may_hide(altered, session) else None
     return found if known or (words[1:2] and words[1] in ours) else None
 
 
@@ -391,6 +393,13 @@ def _change(text: str, words: Words, snapshot: Snapshot, session: Session) -> ty
     return _changing(_CHANGED.match(blanked(text, " ")), snapshot, session)
 
 
+def _may_hide(named: re.Match[str] | None, session: Session) -> bool:
+    """Whether a name may mean a temporary table of the session, in which PostgreSQL looks first. Of what is ours it
+    says itself that it is not the client's to change.
+    """
+    return session.temporary and named is not None and len(_parts(named[1])) == 1
+
+
 def _mentions(text: str, snapshot: Snapshot) -> bool:
     return snapshot.mentions(text) or snapshot.mentions_view(text)
 
@@ -400,7 +409,7 @@ def _changing(named: re.Match[str] | None, snapshot: Snapshot, session: Session)
     who may not read a view, as it denies reading it.
     """
     found = _relation(named[1], snapshot, session) if named is not None else None
-    if found is None:
+    if found is None or (found.kind == "materialized_view" and _may_hide(named, session)):
         return None
     if found.kind == "materialized_view":
         seen = snapshot.seen_by(session.role).relations

@@ -91,3 +91,21 @@ def test_a_schema_in_the_transaction_that_makes_it(ask: Ask, end: str) -> None:
         ask("COMMENT ON SCHEMA main.said_of IS NULL")
         assert ask(SEEN) == [(None,)]
         ask("DROP SCHEMA said_of CASCADE")
+
+
+def test_a_temporary_table_hides_a_view(house: House) -> None:
+    house.relation("veiled_view", "materialized_view")
+    with house.connect() as conn:
+        conn.execute("CREATE TEMP TABLE veiled_view (id int)")
+        conn.execute("INSERT INTO veiled_view VALUES (1), (2)")
+        conn.execute("ALTER TABLE veiled_view ADD COLUMN more int")
+        conn.execute("UPDATE veiled_view SET more = 1")
+        conn.execute("DELETE FROM veiled_view WHERE id = 1")
+        conn.execute("COMMENT ON TABLE veiled_view IS 'my own'")
+        assert conn.execute("SELECT * FROM veiled_view").fetchall() == [(2, 1)]
+        conn.execute("TRUNCATE veiled_view")
+        found = conn.execute("SELECT obj_description('public.veiled_view'::regclass)").fetchone()
+        assert found == ("materialized view",)
+        for text in ("INSERT INTO public.veiled_view VALUES (1)", "TRUNCATE public.veiled_view"):
+            with pytest.raises(psycopg.errors.WrongObjectType):
+                conn.execute(text.encode())
