@@ -432,8 +432,8 @@ class AlterDefaultPrivileges(Statement):
     { GRANT privilege [, ...] ON TABLES TO role_name [, ...] [WITH GRANT OPTION] |
     REVOKE [GRANT OPTION FOR] privilege [, ...] ON TABLES FROM role_name [, ...] [CASCADE | RESTRICT] };
 
-    PostgreSQL's statement about tables that the session's role makes later, with a notice that it says nothing about
-    streams, changelogs and materialized views, which take no default privileges.
+    PostgreSQL's statement about tables that the session's role makes later. In a database with streams, changelogs or
+    materialized views a notice says that those take no default privileges.
     """
 
     words: ClassVar[tuple[str, ...]] = ("ALTER", "DEFAULT", "PRIVILEGES")

@@ -366,7 +366,9 @@ def _alter(text: str, words: Words, snapshot: Snapshot, session: Session) -> typ
     if words[1:2] == ("QUERY",):
         return AlterOwner if _OWNER.search(plain) else AlterQuery
     if words[1:3] == ("DEFAULT", "PRIVILEGES"):
-        return AlterDefaultPrivileges if _LATER_TABLES.search(plain) else None
+        seen = snapshot.seen_by(session.role).relations.values()
+        told = _LATER_TABLES.search(plain) and any(r.full.database == session.database for r in seen)
+        return AlterDefaultPrivileges if told else None
     if words[1:2] == ("POLICY",):
         return AlterPolicy if _on_ours(text, snapshot, session) else None
     altered = _ALTERED.match(plain)
