@@ -1,6 +1,7 @@
 """Rows of the control database as records, and back.
 
-Owns: the JSON form of columns (``[name, type text, nullable]``) and of policies. Must not know: sessions, PostgreSQL.
+Owns: the JSON form of columns (``[name, type text, nullable]``, and a description if there is one) and of policies.
+Must not know: sessions, PostgreSQL.
 """
 
 from __future__ import annotations

@@ -482,7 +482,8 @@ class Inbound:
             changes = client.path.saw(looked_at, whole=len(text) <= LOOKED_AT)
             if changes:
                 client.alert = True
-            client.context.temporary = client.context.temporary or "temp" in looked_at.lower()
+            if not client.context.temporary and search_path.may_make_temporary(looked_at):
+                client.context.temporary = True
             if name is not None and (changes or client.path.statements):
                 client.path.parsed(name, changes)
             if client.alert or client.extended.prepared:

@@ -5,6 +5,7 @@ before the next text is sniffed. PostgreSQL 16 does not report them by itself. A
 function, say) only means that a text which names a stream may be taken for PostgreSQL's, or the other way round: before
 each statement of ours PostgreSQL is asked in any case (``Inbound``).
 ``"$user"`` in it means the user's own schema, as in PostgreSQL, where it is by itself the role that a session works in.
+Also whether a text may make a temporary table, whose name then hides others'.
 Must not know: messages. Start reading at ``SearchPath.saw``.
 """
 
@@ -30,6 +31,12 @@ QUESTION = (
 )
 _SCHEMA = re.compile(r'"(?:[^"]++|"")*+"|[^\s,"]+')
 _USER = ('"$user"', "$user")
+
+
+def may_make_temporary(text: str) -> bool:
+    """Whether a text begins like one that makes a temporary table, in which PostgreSQL looks first."""
+    at = sniff.start(text)
+    return "temp" in text[at : at + _HEAD].lower()
 
 
 def with_own_schema(path: str, user: str) -> str | None:
