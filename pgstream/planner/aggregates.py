@@ -48,6 +48,8 @@ def kernel_call(function: Function, node: exp.Anonymous, inner: Compiler, where:
     name = _NAMES.get(function.name, function.name.lower())
     if function.name == "AVG" and infer.is_integral(arguments[0].type):
         name = "avg_whole"
+    if function.name == "AVG" and (wide := infer.wide_mean(arguments[0].type)) is not None:
+        name, type_ = "avg_wide", wide
     return plan.Call("", name, texts, distinct, where or None, separator, cast, at(node)), type_
 
 

@@ -133,6 +133,10 @@ def _aggregate(call: Call, where: str) -> Typed:
     argument = call.args[0].type if call.args else None
     if call.function.name == "AVG" and argument is not None and infer.is_integral(argument):
         return Typed(_whole_mean(call.args[0].sql, argument, f" FILTER (WHERE {where})" if where else ""), argument)
+    if call.function.name == "AVG" and (wide := infer.wide_mean(argument)) is not None:
+        only = f" FILTER (WHERE {where})" if where else ""
+        total, rows = (f"{name}({call.args[0].sql}){only}" for name in ("sum", "count"))
+        return Typed(f"cast({total} / {rows} as {wide.spark})", wide)
     if call.function.integral and argument is not None and infer.is_integral(argument):
         return Typed(f"cast({text} as {argument.spark})", argument)
     if call.function.name == "SUM":

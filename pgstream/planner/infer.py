@@ -21,6 +21,17 @@ def is_integral(*types: Type | None) -> bool:
     return all(t is not None and t.name in INTEGRAL for t in types)
 
 
+def wide_mean(argument: Type | None) -> Type | None:
+    """The type of AVG over a DECIMAL whose four more digits after the point would be taken from those before it.
+
+    As Flink has it; None where Spark's own type of AVG has room for every mean.
+    """
+    if argument is None or argument.name != "DECIMAL" or not argument.params:
+        return None
+    precision, scale = argument.params[0], argument.params[1] if len(argument.params) > 1 else 0
+    return Type("DECIMAL", (38, max(scale, 6))) if precision > 34 and scale > 2 else None
+
+
 def is_a(type_: Type | None, *names: str) -> bool:
     """Whether the type is known and one of these."""
     return type_ is not None and type_.name in names

@@ -173,9 +173,10 @@ class Normalize(msgspec.Struct, frozen=True, omit_defaults=True, tag="normalize"
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     """An aggregate call of ``ChangeAggregate``: ``count``, ``sum``, ``avg``, ``avg_whole`` (of whole numbers, exact),
-    ``min``, ``max``, ``stddev_samp``, ``stddev_pop``, ``var_samp``, ``var_pop``, ``listagg``, ``array_agg``,
-    ``first_value`` or ``last_value``; of ``Over`` also ``row_number``, ``rank``, ``dense_rank`` (of the event time,
-    their argument), ``lag`` and ``lead`` (of the row ``offset`` away; a second argument for where there is none).
+    ``avg_wide`` (of a DECIMAL of over 34 digits: as many before the point), ``min``, ``max``, ``stddev_samp``,
+    ``stddev_pop``, ``var_samp``, ``var_pop``, ``listagg``, ``array_agg``, ``first_value`` or ``last_value``; of
+    ``Over`` also ``row_number``, ``rank``, ``dense_rank`` (of the event time, their argument), ``lag`` and ``lead`` (of
+    the row ``offset`` away; a second argument for where there is none).
 
     ``arguments`` are Spark SQL over the input; ``where`` the FILTER, which is the second argument of ``array_agg``;
     ``cast`` the Spark type of the result, if not the function's own.

@@ -235,6 +235,8 @@ object Accumulator {
   def resultType(function: String, t: DataType): DataType = (function, t) match {
     case ("count", _) | ("avg_whole", _: IntegralType) => LongType
     case ("avg_whole", _) => resultType("avg", t)
+    case ("avg_wide", d: DecimalType) => DecimalType(38, math.max(6, d.scale))
+    case ("avg_wide", _) => resultType("avg", t)
     case ("sum", d: DecimalType) => bounded(d.precision + 10, d.scale)
     case ("sum", FloatType | DoubleType) => DoubleType
     case ("sum", _) => LongType
@@ -249,10 +251,11 @@ object Accumulator {
   def of(function: String, t: DataType): Accumulator = function match {
     case "count" => new Count
     case "avg_whole" => if (t.isInstanceOf[IntegralType]) new LongMean(t) else of("avg", t)
-    case "sum" | "avg" =>
+    case "sum" | "avg" | "avg_wide" =>
+      val mean = function != "sum"
       t match {
-        case d: DecimalType => new DecimalSum(d, resultType(function, t).asInstanceOf[DecimalType], function == "avg")
-        case FloatType | DoubleType => new DoubleSum(t, function == "avg")
+        case d: DecimalType => new DecimalSum(d, resultType(function, t).asInstanceOf[DecimalType], mean)
+        case FloatType | DoubleType => new DoubleSum(t, mean)
         case _ if function == "sum" => new LongSum(t)
         case _ => new DoubleSum(t, mean = true)
       }
