@@ -36,7 +36,7 @@ SETTLE_S = 150
 """What is closed after some idle time is gone then: the worker's consumers, connections, threads."""
 HISTORY = ("queries", "query_events", "changes")
 """Tables of the catalogue that keep ended queries (setting ``ended_queries_days``), and what has changed in a day."""
-ROOM = {"threads": 10, "descriptors": 24, "connections": 4, "shared memory": 4}
+ROOM = {"threads": 10, "descriptors": 24, "connections": 4, "processes": 8, "shared memory": 4}
 """What comes and goes: so many more, by the last words of a name, are no leak; one a cycle is."""
 KB_A_CYCLE = {"server KB": 24, "worker KB": 40, "jvm heap KB": 24}
 """So much memory a cycle, beyond ``KB_ONCE``, is a leak."""
@@ -264,6 +264,7 @@ class Looker:
         found["files of data"] = sum(1 for _ in files(self.server.data_dir, "postgres"))
         found["temporary files"] = sum(1 for _ in files(self.temporary))
         found["shared memory"] = len(list(Path("/dev/shm").iterdir()))
+        found["processes"] = len(psutil.Process(self.server.process.pid).children(recursive=True))
         for name, process in self.processes():
             found[f"{name} threads"] = process.num_threads()
             found[f"{name} descriptors"] = process.num_fds()
@@ -293,7 +294,10 @@ class Looker:
         top = psutil.Process(self.server.process.pid)
         yield "server", top
         for child in top.children(recursive=True):
-            words = child.cmdline()
+            try:
+                words = child.cmdline()
+            except psutil.NoSuchProcess:  # a connection of PostgreSQL that ended meanwhile
+                continue
             if "org.apache.spark.deploy.SparkSubmit" in words:
                 yield "jvm", child
             elif "pgstream.spark" in words:
