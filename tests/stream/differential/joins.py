@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 
 from tests.stream.differential.aggregates import aggregate
 from tests.stream.differential.data import COLUMNS
@@ -78,6 +79,7 @@ class Joins(Windows):
         a = self.comparable()
         for least in self.r.choice([(1,), (1,), (1, 2)]):
             b = self.comparable({c.type for c in a.columns})
+            a = _beside(a, (c.name for c in b.columns))
             pairs = list(dict.fromkeys(self.pair(a, b) for _ in range(self.r.choice([least, least, 2]))))
             how = self.r.choice(["", "INNER ", "LEFT ", "FULL ", "RIGHT "])
             on, merged = (
@@ -105,6 +107,7 @@ class Joins(Windows):
     def temporal(self, depth: int = 0) -> Rows:
         """A stream, or two joined ones, with one or two changelogs as they were at its time."""
         left = self.interval(waits=True) if depth == 0 and self.chance(0.15) else self.stream("ok", depth + 1)
+        left = _beside(left, (c for name in "cem" for c in COLUMNS[name]))
         keys = [c for c in left.columns if c.type == "str"]
         if not keys:
             return self.temporal(depth)
@@ -205,6 +208,12 @@ class Joins(Windows):
 
 def _all(conditions: Iterable[str]) -> str:
     return f"ON {' AND '.join(conditions)}"
+
+
+def _beside(rows: Rows, names: Iterable[str]) -> Rows:
+    """Without the columns of USING that could be read as one of another relation's, which has these."""
+    taken = set(names)
+    return replace(rows, columns=tuple(c for c in rows.columns if c.ours != c.name or c.name not in taken))
 
 
 def _read(rows: Rows) -> set[str]:
