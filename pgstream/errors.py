@@ -794,7 +794,7 @@ class NoRealTimePlace(
     PgStreamError,
     sqlstate="53400",
     message="the compute pool has no place for a query in real time: {why}",
-    hint="Give the pool more tasks: the server's setting spark_master, such as 'local[8]', or 'compute_pool.cores'.",
+    hint="Use a pool in one process with more tasks: setting spark_master, as 'local[8]', or 'compute_pool.cores'.",
 ):
     """A query with 'execution.mode' = 'realtime' holds a task of its pool for each partition of its topic."""
 
