@@ -5,7 +5,7 @@ import java.util.Arrays
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.conf.Configuration
-import org.rocksdb.{BlockBasedTableConfig, FlushOptions, ReadOptions, RocksDB => Native, RocksIterator, WriteOptions}
+import org.rocksdb.{BlockBasedTableConfig, FlushOptions, Options, ReadOptions, RocksDB => Native, RocksIterator, Statistics, WriteOptions}
 
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.timers.TimerStateUtils
 import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBEventForwarder, RocksDBStateStoreProvider}
@@ -41,7 +41,9 @@ class LeanStateStores extends StateStores {
  */
 class RememberingDB(root: String, conf: RocksDBConf, local: File, hadoop: Configuration, id: String, families: Boolean,
     checkpointIds: Boolean, partition: Int, events: Option[RocksDBEventForwarder], unique: Option[String], timersByKey: Boolean)
-    extends RocksDB(root, conf, local, hadoop, id, families, checkpointIds, partition, events, unique) {
+    extends {
+      override val rocksDbOptions: Options = new ClosingOptions
+    } with RocksDB(root, conf, local, hadoop, id, families, checkpointIds, partition, events, unique) {
   private val uncounted = ConcurrentHashMap.newKeySet[String]
   @volatile private var memory: Remembering = _
 
@@ -109,6 +111,30 @@ class RememberingDB(root: String, conf: RocksDBConf, local: File, hadoop: Config
 object RememberingDB {
   private val held = classOf[RocksDB].getDeclaredField("db")
   held.setAccessible(true)
+}
+
+/**
+ * Options that are closed with their statistics, which Spark forgets: half a megabyte outside the JVM's heap for each store that
+ * was ever opened. Spark makes them in its constructor, where only its options get to see them.
+ */
+private final class ClosingOptions extends Options {
+  private var made: List[Statistics] = Nil
+
+  override def setStatistics(s: Statistics): Options = {
+    made ::= s
+    super.setStatistics(s)
+  }
+
+  override def statistics(): Statistics = {
+    val s = super.statistics()
+    if (s != null) made ::= s
+    s
+  }
+
+  override def close(): Unit = {
+    super.close()
+    made.foreach(_.close())
+  }
 }
 
 /** What a read of Spark's finds, where the operator knows it. */
