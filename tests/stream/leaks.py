@@ -38,9 +38,14 @@ HISTORY = ("queries", "query_events", "changes")
 """Tables of the catalogue that keep ended queries (setting ``ended_queries_days``), and what has changed in a day."""
 ROOM = {"threads": 10, "descriptors": 24, "connections": 4, "processes": 8, "shared memory": 4}
 """What comes and goes: so many more, by the last words of a name, are no leak; one a cycle is."""
-KB_A_CYCLE = {"server KB": 24, "worker KB": 40, "jvm heap KB": 24}
+KB_A_CYCLE = {"server KB": 24, "worker KB": 40, "jvm heap KB": 24, "jvm KB": 250}
 """So much memory a cycle, beyond ``KB_ONCE``, is a leak."""
-KB_ONCE = 24 * 1024
+KB_ONCE = {"jvm KB": 128 * 1024}
+"""24 MB, of the JVM more: compiled code, the heap as it grows, and what malloc keeps of the memory outside it."""
+ENCODERS = (1010, ("StateRowEncoderCacheKey", "UnsafeRowDataEncoder", "KeyStateEncoderSpec", "ScanStateEncoderSpec"))
+OF_ENCODERS = (2400, ("catalyst.expressions.UnsafeRow", "types.StructField", "types.StructType", "types.Metadata"))
+"""How many objects of these classes, by the ends of their names, are no leak: Spark keeps a thousand encoders of rows
+of state for an hour."""
 OURS = ("org.apache.", "scala.collection.concurrent", "java.util.concurrent.ScheduledThread", "java.lang.Thread")
 
 
@@ -298,6 +303,8 @@ class Looker:
                 words = child.cmdline()
             except psutil.NoSuchProcess:  # a connection of PostgreSQL that ended meanwhile
                 continue
+            if any(w.startswith("-XX:ArchiveClassesAtExit") for w in words):
+                continue  # a worker for a moment, beside the first
             if "org.apache.spark.deploy.SparkSubmit" in words:
                 yield "jvm", child
             elif "pgstream.spark" in words:
@@ -328,11 +335,12 @@ def above(first: Counter[str], now: Counter[str], cycles: int, rounds: int) -> d
     for name, count in now.items():
         grown = count - first[name]
         if name in KB_A_CYCLE:
-            leaks = grown > KB_ONCE + KB_A_CYCLE[name] * cycles
+            leaks = grown > KB_ONCE.get(name, 24 * 1024) + KB_A_CYCLE[name] * cycles
         elif name.endswith(" KB"):
             leaks = False
         elif name.startswith(("object ", "thread ")) or name == "jvm classes":
-            leaks = grown >= max(8, rounds * 9 // 10) * (20 if name == "jvm classes" else 1)
+            kept = next((most for most, ends in (ENCODERS, OF_ENCODERS) if name.endswith(ends)), 0)
+            leaks = count > kept and grown >= max(8, rounds * 9 // 10) * (20 if name == "jvm classes" else 1)
         else:
             leaks = grown > next((room for end, room in ROOM.items() if name.endswith(end)), 0)
         if leaks and not (" rows of " in name and name.endswith(HISTORY)):

@@ -84,3 +84,18 @@ def test_rows_are_counted_as_by_spark(sql: str, spark: SparkSession, tmp_path: P
     spark.conf.set(_SETTING, SPARKS)
     assert made.run(sql)[0] == rows
     assert made.state_rows == counted > 0
+
+
+def test_a_store_closes_its_statistics(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark._jvm is not None
+    jvm, none = spark._jvm, spark._jvm.scala.Option.empty()
+    settings, local = getattr(jvm, f"{_STATE}.RocksDBConf").apply(), jvm.java.io.File(str(tmp_path / "local"))
+    made = getattr(jvm, OURS)().createRocksDB(
+        str(tmp_path / "kept"), settings, local, jvm.org.apache.hadoop.conf.Configuration(), "a store", False, False, 0,
+        none, none,
+    )  # fmt: skip
+    made.load(0, none, False)
+    statistics = [made.rocksDbOptions().statistics() for _ in range(2)]
+    assert all(s.isOwningHandle() for s in statistics)
+    made.close()
+    assert not any(s.isOwningHandle() for s in statistics)
