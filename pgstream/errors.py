@@ -832,6 +832,16 @@ class StoreRefused(
     """A store's system answered and refused the credentials, or how they were shown. Nor is that class 28."""
 
 
+class StoreHindered(
+    StoreUnreachable,
+    sqlstate="58000",
+    ds_code="57015",
+    message='store "{name}" could not do what was asked: {why}',
+    hint="Look at locks, limits and settings of its server, and at those of the store's user.",
+):
+    """A store's system answered, and something that may pass was in the way: a lock, a limit, a full disk."""
+
+
 class RegistryUnreachable(
     PgStreamError,
     sqlstate="58000",

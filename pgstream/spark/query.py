@@ -286,7 +286,7 @@ def together(sinks: Sequence[dict[str, Any]]) -> list[tuple[list[int], dict[str,
         if "table" not in sink:
             out.append(([number], sink | {"output": number}))
             continue
-        own = {k: sink[k] for k in ("mode", "key", "table", "staging", "relation", "notify") if k in sink}
+        own = {k: sink[k] for k in ("mode", "key", "table", "staging", "store", "relation", "notify") if k in sink}
         shared = {k: v for k, v in sink.items() if k not in own}
         place = places.setdefault(json.dumps(shared, sort_keys=True), len(out))
         if databases.setdefault((sink["type"], sink["url"]), place) != place:

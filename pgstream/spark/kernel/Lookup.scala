@@ -69,7 +69,7 @@ case class Question(target: ViewTarget, store: String, role: Option[String], sch
   /** What goes wrong at a store is the store's: it is waited for, or names what it refused. */
   def told[T](work: => T): T =
     try work
-    catch { case e: SQLException if store.nonEmpty => throw TableFault.asked(e, store) }
+    catch { case e: SQLException if store.nonEmpty => throw TableFault.of(e, "SELECT on the table").at(store) }
 }
 
 /** What is looked up for one row is more than the worker keeps; `store`: who was asked, empty for the view's own PostgreSQL. */

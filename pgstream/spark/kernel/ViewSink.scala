@@ -1,7 +1,7 @@
 package org.apache.spark.sql.pgstream
 
 import java.io.ByteArrayOutputStream
-import java.sql.{Connection, DriverManager}
+import java.sql.{Connection, DriverManager, SQLException}
 
 import scala.jdk.CollectionConverters._
 
@@ -16,9 +16,14 @@ import org.apache.spark.sql.types.StructType
 
 import Json.Node
 
-/** Where a view's state is: JDBC address and names, quoted for PostgreSQL. */
+/** Where a view's state is: JDBC address and names, quoted for PostgreSQL. `store`: whose database it is, empty for ours. */
 case class ViewTarget(url: String, user: String, password: String, table: String, staging: String,
-    home: String = ViewTarget.Ours, more: Map[String, String] = Map.empty) {
+    home: String = ViewTarget.Ours, more: Map[String, String] = Map.empty, store: String = "") {
+  /** What goes wrong in a store's database is the store's trouble. */
+  def told[T](work: => T): T =
+    try work
+    catch { case e: SQLException if store.nonEmpty => throw TableFault.of(e, TableSink.Rights).at(store) }
+
   def connect(): Connection = {
     val p = new java.util.Properties
     if (user.nonEmpty) p.setProperty("user", user)
@@ -57,8 +62,9 @@ class ViewSink(config: String) extends TaskSink with Logging {
   private val stores = c.strings("sources")
   private val until = c.opt("until").map(_.toLong)
   private val views = if (c.has("views")) c.get("views").elements.asScala.toSeq else Seq(c)
-  private val targets = views.map(v =>
-    ViewTarget(c.str("url"), c.str("user"), c.str("password"), v.str("table"), v.str("staging"), home, c.entries("properties")))
+  protected val targets: Seq[ViewTarget] = views.map(v =>
+    ViewTarget(c.str("url"), c.str("user"), c.str("password"), v.str("table"), v.str("staging"), home, c.entries("properties"),
+      v.opt("store").mkString))
   private var connection: Connection = _
   private var merges: Seq[ViewMerge] = Nil
 
@@ -200,11 +206,11 @@ object ViewSink {
       while (rows.hasNext) {
         out.add(rows.next())
         if (out.size > Large) {
-          if (staging == null) staging = tagged(target, attempt)
-          stage(staging, target, layout, out)
+          if (staging == null) staging = target.told(tagged(target, attempt))
+          target.told(stage(staging, target, layout, out))
         }
       }
-      if (staging != null) stage(staging, target, layout, out)
+      if (staging != null) target.told(stage(staging, target, layout, out))
     } finally if (staging != null) staging.close()
     val text = new ByteArrayOutputStream(out.size.toInt)
     if (staging == null) out.take(text)

@@ -15,6 +15,7 @@ from pgstream.errors import (
     InsufficientPrivilege,
     InvalidOption,
     PgStreamError,
+    StoreHindered,
     StoreRefused,
     StoreUnreachable,
     UndefinedColumn,
@@ -24,6 +25,8 @@ from pgstream.errors import (
 _COLUMN = re.compile(r'column (?:\w+\.)?"?(?P<name>.+?)"? does not exist')
 _LONGEST = 1500
 """Characters of what a store says."""
+_HINDERED = ("53100", "53200", "55P03", "57014")
+"""A disk or memory that is full, a lock, a time limit; and classes 25 and 40: a server that only reads, a deadlock."""
 _CERTIFICATE = "Check 'tls.client.cert_file', 'tls.client.key_file', and the server's pg_hba.conf."
 _AUTHORITY = (
     "'tls.ca_cert_file' gives the certificate authorities to trust, 'uris' the host as the certificate names it."
@@ -38,6 +41,8 @@ _HINTS = {
 def translate(e: psycopg.Error, store: str, entity: str) -> PgStreamError:
     """The condition of ours that says what went wrong."""
     code = e.sqlstate or ""
+    if code[:2] in ("25", "40") or code in _HINDERED:
+        return StoreHindered(name=store, why=_short(_why(e)))
     if code[:2] in ("", "08", "28", "3D", "53", "57", "55") or isinstance(e, psycopg.OperationalError):
         return unreachable(store, code, _short(_why(e)), str(e)[:_LONGEST])
     told = _short(e.diag.message_primary or _why(e))

@@ -61,6 +61,7 @@ class TableChanges:
             "type": "org.apache.spark.sql.pgstream.TableSink",
             **_reached(jdbc(access.options)),  # its triggers find what they find for everybody
             "table": ".".join(map(quote_pg, path)),
+            "store": access.name,
         }
 
     def ask(self, access: Any) -> dict[str, Any]:

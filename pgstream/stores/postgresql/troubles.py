@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pgstream.errors import StoreRefused, StoreUnreachable
+from pgstream.errors import StoreHindered, StoreRefused, StoreUnreachable
 from pgstream.stores.spec import Trouble, sentence
 
 
@@ -20,7 +20,8 @@ def trouble(link: Mapping[str, Any], store: str, root: str) -> Trouble | None:
     if code == "55006":  # it is there, but another reads the slot
         return Trouble(kind, code, sentence(text), None, hint or None)
     if kind in ("store", "refused"):
-        condition = StoreRefused if kind == "refused" else StoreUnreachable
+        answered = StoreHindered if code != "58000" else StoreUnreachable
+        condition = StoreRefused if kind == "refused" else answered
         e = condition(name=named or store, why=sentence(text), hint=hint or None)
         return Trouble(kind, e.sqlstate, e.text, e.detail, e.hint)
     return Trouble(kind, code, text, None, hint or None)

@@ -127,6 +127,11 @@ def test_troubles_say_what_to_do() -> None:
         "Another query reads this slot.",
     )
     assert busy.message == 'replication slot "a" is active for PID 7'
+    # It is there, and something that passes is in the way.
+    hindered = told("store\n55P03\nCanceling statement due to lock timeout\n\nother")
+    assert hindered is not None and (hindered.kind, hindered.sqlstate) == ("store", "58000")
+    assert hindered.message == 'store "other" could not do what was asked: canceling statement due to lock timeout'
+    assert hindered.hint is not None and "locks" in hindered.hint and "uris" not in hindered.hint
     # What a view's database says is not this store's.
     assert stores.trouble("postgresql", {"class": "org.postgresql.util.PSQLException", "message": "x"}, "s", "") is None
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from confluent_kafka import KafkaError
 
 from pgstream import stores
-from pgstream.errors import StoreRefused, StoreUnreachable
+from pgstream.errors import StoreHindered, StoreRefused, StoreUnreachable
 from pgstream.stores.kafka import reasons as kafka
 from pgstream.stores.kafka.client import connection
 from pgstream.stores.kinesis import client as kinesis_client
@@ -165,6 +165,14 @@ def test_kinesis_that_is_away() -> None:
 def test_postgresql(said: str, refused: bool, hint: list[str]) -> None:
     failed = psycopg.OperationalError(f'connection failed: connection to server at "1.2.3.4", port 5432 failed: {said}')
     _is(postgresql.translate(failed, "s", ""), refused, hint)
+
+
+@pytest.mark.parametrize("state", ["25006", "40P01", "53100", "55P03", "57014"])
+def test_postgresql_that_is_there(state: str) -> None:
+    failed = psycopg.errors.lookup(state)("no")
+    told = postgresql.translate(failed, "s", "")
+    assert isinstance(told, StoreHindered) and told.text == 'store "s" could not do what was asked: no'
+    assert "uris" not in str(told.hint)
 
 
 def test_postgresql_of_a_query() -> None:

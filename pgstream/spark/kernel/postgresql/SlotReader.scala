@@ -152,7 +152,7 @@ class SlotReader(access: PgAccess, slot: String, publication: String, from: Slot
   private def check(): Unit = failure match {
     case null => ()
     case f: TableFault => throw f
-    case e: SQLException => throw TableFault.of(e)
+    case e: SQLException => throw TableSource.fault(e)
     case e => throw new TableFault("store", "58000", s"the replication connection was lost: ${e.getMessage}")
   }
 

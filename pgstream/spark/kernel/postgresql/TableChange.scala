@@ -9,31 +9,41 @@ import scala.collection.mutable.ArrayBuffer
  * Why a table cannot be read, or its changes; `spark.faults` reads the parts of the message: kind, SQLSTATE, text, hint, and
  * the store, where the query may have others.
  */
-class TableFault(val kind: String, val code: String, val text: String, val hint: String = "", store: String = "")
-    extends RuntimeException(Seq(kind, code, text, hint, store).mkString("\n"))
+class TableFault(val kind: String, val code: String, val text: String, val hint: String = "", val store: String = "")
+    extends RuntimeException(Seq(kind, code, text, hint, store).mkString("\n")) {
+  /** The same of a store by its name: a query may have several. */
+  def at(name: String): TableFault = if (store.nonEmpty) this else new TableFault(kind, code, text, hint, name)
+}
 
 object TableFault {
-  /** What PostgreSQL or the way to it refused, without a cause: that of a view's database means other things. */
-  def of(e: java.sql.SQLException): TableFault = {
+  /** What a store may say at length: a value that it refuses, for one. */
+  private val Longest = 1500
+  private val NoAnswer = "08|57P|58|3D|53300"
+  private val OfRows = "21|22|23|44|54|P0|09|27|2F|38|39"
+  private val OfStatement = "0A|3F|42|55000"
+
+  /**
+   * What PostgreSQL or the way to it refused, without a cause: that of a view's database means other things. What neither the
+   * rows nor the statement are to blame for passes by itself, a lock or a limit as well as a server that is away; which of
+   * these it is, is told by the code: 58000 where nobody answered. `rights`: what the store's user needs.
+   */
+  def of(e: java.sql.SQLException, rights: String): TableFault = {
     val code = Option(e.getSQLState).getOrElse("")
-    val text = String.valueOf(e.getMessage).replaceFirst("^(ERROR|FATAL): ", "").linesIterator.nextOption().getOrElse("")
+    val line = String.valueOf(e.getMessage).replaceFirst("^(ERROR|FATAL): ", "").linesIterator.nextOption().getOrElse("")
+    val text = if (line.length <= Longest) line else line.take(Longest) + "…"
+    def is(codes: String): Boolean = codes.split('|').exists(code.startsWith(_))
     code match {
       case c if c.startsWith("28") => new TableFault("refused", "58000", text, "Check 'postgres.username' and 'postgres.password'.")
       case "55006" => new TableFault("store", "55006", text, "Another query reads this slot: each has one of its own.")
-      case "42501" => new TableFault("user", "42501", text,
-          "The store's user needs REPLICATION, SELECT on the table, and to make a publication CREATE on the database and to own the table.")
+      case "42501" => new TableFault("user", "42501", text, s"The store's user needs $rights.")
       case "23502" => new TableFault("data", "23502", text,
-          "A primary key takes no NULL: leave those rows out (WHERE … IS NOT NULL), or give them a value (COALESCE).")
-      case c if c.startsWith("21") || c.startsWith("22") || c.startsWith("23") => new TableFault("data", c, text)
-      case c if c.startsWith("42") || c == "55000" => new TableFault("user", c, text)
-      case _ => new TableFault("store", "58000", text)
+          "That column takes no NULL: leave those rows out (WHERE … IS NOT NULL), or give it a value (COALESCE). One that the query does not write " +
+            "needs a DEFAULT in the table.")
+      case c if is(OfRows) => new TableFault("data", c, text)
+      case c if is(OfStatement) => new TableFault("user", c, text)
+      case c if c.isEmpty || is(NoAnswer) => new TableFault("store", "58000", text)
+      case c => new TableFault("store", c, text)
     }
-  }
-
-  /** The same where rows of a table are looked up. */
-  def asked(e: java.sql.SQLException, store: String): TableFault = {
-    val f = of(e)
-    new TableFault(f.kind, f.code, f.text, if (f.code == "42501") "The store's user needs SELECT on the table." else f.hint, store)
   }
 }
 

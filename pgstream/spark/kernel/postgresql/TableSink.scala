@@ -1,6 +1,6 @@
 package org.apache.spark.sql.pgstream
 
-import java.sql.{Connection, SQLException}
+import java.sql.Connection
 
 import scala.jdk.CollectionConverters._
 
@@ -22,16 +22,15 @@ class TableSink(config: String) extends ViewSink(TableSink.at(config)) {
     } finally s.close()
   }
 
-  override private[pgstream] def holds(batch: Long): Boolean = told(super.holds(batch))
-  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = told(super.begin(batch, schemas))
-  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = told(super.end(batch, done))
-
-  private def told[T](work: => T): T =
-    try work
-    catch { case e: SQLException => throw TableFault.of(e) }
+  override private[pgstream] def holds(batch: Long): Boolean = targets.head.told(super.holds(batch))
+  override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work = targets.head.told(super.begin(batch, schemas))
+  override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = targets.head.told(super.end(batch, done))
 }
 
 object TableSink {
+  private[pgstream] val Rights =
+    "SELECT and INSERT on the table, with a key UPDATE and DELETE, and CREATE on the database, or on its schema pgstream with all rights on its ledger"
+
   private[pgstream] def at(config: String): String = {
     val c = Json.read(config).asInstanceOf[ObjectNode]
     val tables = if (c.has("views")) c.get("views").elements.asScala.toSeq else Seq(c)

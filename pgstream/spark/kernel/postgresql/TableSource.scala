@@ -49,11 +49,12 @@ object TablePlace {
 class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNode, access: PgAccess, metadata: String, override val schema: StructType)
     extends Source with SupportsAdmissionControl with ReportsSourceMetrics {
   private val entity = c.str("entity")
+  private val store = c.str("store")
   private val tables = c.strings("tables").map(TableSource.named)
   private val most = c.get("most").asLong
   private val conf = context.sparkSession.asInstanceOf[org.apache.spark.sql.classic.SparkSession].sessionState.newHadoopConf()
   private val folder = new SlotFolder(metadata, conf)
-  private val slot = new TableSlot(access, folder, c.str("store"), entity, tables)
+  private val slot = new TableSlot(access, folder, store, entity, tables)
   private val texts = tables.map(new TableText(c.str("kind"), c.str("database"), _, c.strings("keys"), c.strings("columns"), c.strings("nested").toSet,
     c.get("fills").asBoolean, Envelope(c.strings("sources"), c.get("bytes").asBoolean)))
   private var start: SlotStart = _
@@ -142,7 +143,10 @@ class TableSource(context: SQLContext, c: com.fasterxml.jackson.databind.JsonNod
 
   private def guarded[T](f: => T): T =
     try f
-    catch { case e: SQLException => throw TableFault.of(e) }
+    catch {
+      case e: SQLException => throw TableSource.fault(e).at(store)
+      case e: TableFault => throw e.at(store)
+    }
 }
 
 private case object WholeTable extends Partition { override def index: Int = 0 }
@@ -205,6 +209,10 @@ class TableSourceProvider extends StreamSourceProvider {
 
 object TableSource {
   def access(json: String): PgAccess = PgAccess(Json.read(s"""{"all":$json}""").entries("all"))
+
+  /** Why the changes of a table cannot be read. */
+  private[pgstream] def fault(e: SQLException): TableFault =
+    TableFault.of(e, "REPLICATION, SELECT on the table, and to make a publication CREATE on the database and to own the table")
 
   /** A table whose name and schema's have no dot. */
   private def named(full: String): TableName = {

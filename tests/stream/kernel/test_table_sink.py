@@ -1,0 +1,83 @@
+"""A table of a store as a sink: what it needs of the database, whom it waits for there, and what is said of faults."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.postgres import PASSWORD, USER, Postgres
+from tests.server import within
+
+pytestmark = pytest.mark.stream
+SINK = "org.apache.spark.sql.pgstream.TableSink"
+
+
+def settings(shop: Postgres, table: str, user: str = USER, password: str = PASSWORD) -> dict[str, Any]:
+    return {"query": str(uuid.uuid4()), "attempt": 2, "mode": "append", "key": [], "table": f'"public"."{table}"',
+            "store": "tills", "url": shop.uris.replace("postgresql:", "jdbc:postgresql:"), "user": user,
+            "password": password, "properties": {}}  # fmt: skip
+
+
+def test_rows_that_a_task_writes_are_refused_by_the_store(spark: SparkSession, shop: Postgres, tmp_path: Path) -> None:
+    """Those of a large batch."""
+    kernel: Any = spark._jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
+    shop.run("CREATE TABLE st_large (id bigint, t varchar(9))")
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    df = rows.selectExpr("value AS id", "repeat('x', 1000000) AS t")
+    config = settings(shop, "st_large") | {
+        "type": SINK, "checkpoint": str(tmp_path / "c"), "output_mode": "append", "trigger_ms": 50,
+    }  # fmt: skip
+    query = config["query"]
+    counter = kernel.Kernel.counter(df._jdf, "none")
+    kernel.Kernel.start(df._jdf, counter, counter, json.dumps(config))
+    stream = kernel.Watch.find(query).get().stream()
+    try:
+        within(60, lambda: stream.exception().isDefined())
+        failed = stream.exception()
+        causes = json.loads(kernel.Kernel.causes(failed.get()))
+        assert [c["message"].split("\n") for c in causes if c["class"].endswith(".TableFault")] == [
+            ["data", "22001", "value too long for type character varying(9)", "", "tills"]
+        ]
+    finally:
+        kernel.Kernel.stop(query, 0)
+        kernel.Kernel.forget(query)
+        kernel.Watch.poll(0)
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "code"),
+    [
+        ("23505", "data", "23505"),
+        ("P0001", "data", "P0001"),  # a trigger does not take the row
+        ("44000", "data", "44000"),
+        ("54000", "data", "54000"),
+        ("42P01", "user", "42P01"),
+        ("0A000", "user", "0A000"),
+        ("28P01", "refused", "58000"),
+        (None, "store", "58000"),
+        ("08006", "store", "58000"),
+        ("57P01", "store", "58000"),
+        ("53300", "store", "58000"),
+        ("57014", "store", "57014"),
+        ("55P03", "store", "55P03"),
+        ("40P01", "store", "40P01"),
+        ("25006", "store", "25006"),
+        ("53100", "store", "53100"),
+    ],
+)
+def test_what_is_to_blame(spark: SparkSession, state: str | None, kind: str, code: str) -> None:
+    kernel: Any = spark._jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
+    said = spark._jvm.java.sql.SQLException("ERROR: no\n  Where: there", state)  # type: ignore[union-attr]
+    fault = kernel.TableFault.of(said, "to be let in").at("tills")
+    assert (fault.kind(), fault.code(), fault.text(), fault.store()) == (kind, code, "no", "tills")
+
+
+def test_what_a_store_says_at_length_is_cut(spark: SparkSession) -> None:
+    kernel: Any = spark._jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
+    said = spark._jvm.java.sql.SQLException("ERROR: " + "x" * 9000, "22P02")  # type: ignore[union-attr]
+    assert kernel.TableFault.of(said, "").text() == "x" * 1500 + "…"
