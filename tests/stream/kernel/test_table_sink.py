@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.postgres import PASSWORD, USER, Postgres
 from tests.server import within
 
 pytestmark = pytest.mark.stream
+Sink = Callable[..., Any]
 SINK = "org.apache.spark.sql.pgstream.TableSink"
 
 
@@ -21,6 +23,42 @@ def settings(shop: Postgres, table: str, user: str = USER, password: str = PASSW
     return {"query": str(uuid.uuid4()), "attempt": 2, "mode": "append", "key": [], "table": f'"public"."{table}"',
             "store": "tills", "url": shop.uris.replace("postgresql:", "jdbc:postgresql:"), "user": user,
             "password": password, "properties": {}}  # fmt: skip
+
+
+@pytest.fixture
+def sink(spark: SparkSession, shop: Postgres) -> Iterator[Sink]:
+    """Makes a sink of rows with an id."""
+    made: list[Any] = []
+
+    def make(table: str, **more: Any) -> Any:
+        kernel: Any = spark._jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
+        made.append(kernel.TableSink(json.dumps(settings(shop, table) | more)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def nil(spark: SparkSession) -> Any:
+    return getattr(getattr(spark._jvm.scala.collection.immutable, "Nil$"), "MODULE$")  # type: ignore[union-attr]
+
+
+def opened(spark: SparkSession, sink: Any) -> Any:
+    schema = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL("id BIGINT")  # type: ignore[union-attr]
+    sink.begin(0, getattr(nil(spark), "$colon$colon")(schema))
+    return sink
+
+
+def test_who_may_not_make_the_schema_finds_it_made(spark: SparkSession, shop: Postgres, sink: Sink) -> None:
+    shop.run("CREATE TABLE st_tills (id bigint)", "CREATE ROLE st_clerk LOGIN PASSWORD 'c'",
+             "GRANT SELECT, INSERT ON st_tills TO st_clerk")  # fmt: skip
+    opened(spark, sink("st_tills"))
+    clerk = sink("st_tills", user="st_clerk", password="c")
+    with pytest.raises(Exception, match="for schema pgstream\nThe store's user needs SELECT and INSERT"):
+        opened(spark, clerk)
+    shop.run("GRANT USAGE, CREATE ON SCHEMA pgstream TO st_clerk", "GRANT ALL ON pgstream.ledger TO st_clerk")
+    opened(spark, clerk).end(0, nil(spark))
 
 
 def test_rows_that_a_task_writes_are_refused_by_the_store(spark: SparkSession, shop: Postgres, tmp_path: Path) -> None:

@@ -12,13 +12,17 @@ import Json.Node
 
 /** A table of a store, exactly once as a view's: ledger and staging lie in schema `pgstream` of the table's own database. */
 class TableSink(config: String) extends ViewSink(TableSink.at(config)) {
+  /**
+   * PostgreSQL wants the right to make a schema even where it is there: who may not finds it made.
+   */
   override protected def settle(connection: Connection): Unit = {
     val s = connection.createStatement()
     try {
       // Two queries may come at once, and CREATE … IF NOT EXISTS is no lock.
       s.execute("SELECT pg_advisory_xact_lock(hashtext('pgstream'))")
-      s.execute("CREATE SCHEMA IF NOT EXISTS pgstream")
-      s.execute("CREATE TABLE IF NOT EXISTS pgstream.ledger (query uuid PRIMARY KEY, batch bigint NOT NULL, attempt integer NOT NULL)")
+      s.execute("DO $$ BEGIN IF to_regnamespace('pgstream') IS NULL THEN CREATE SCHEMA pgstream; END IF; " +
+        "IF to_regclass('pgstream.ledger') IS NULL THEN " +
+        "CREATE TABLE pgstream.ledger (query uuid PRIMARY KEY, batch bigint NOT NULL, attempt integer NOT NULL); END IF; END $$")
     } finally s.close()
   }
 
