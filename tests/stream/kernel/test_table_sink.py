@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,26 @@ def opened(spark: SparkSession, sink: Any) -> Any:
     return sink
 
 
+class Work(threading.Thread):
+    """Something that waits, and how it ended."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self.work, self.error = work, ""
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except Exception as e:
+            self.error = str(e)
+
+
+def waiting(shop: Postgres, word: str) -> bool:
+    found = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ "
+    return shop.rows(f"{found} '{word}'") == [(1,)]
+
+
 def test_who_may_not_make_the_schema_finds_it_made(spark: SparkSession, shop: Postgres, sink: Sink) -> None:
     shop.run("CREATE TABLE st_tills (id bigint)", "CREATE ROLE st_clerk LOGIN PASSWORD 'c'",
              "GRANT SELECT, INSERT ON st_tills TO st_clerk")  # fmt: skip
@@ -59,6 +80,19 @@ def test_who_may_not_make_the_schema_finds_it_made(spark: SparkSession, shop: Po
         opened(spark, clerk)
     shop.run("GRANT USAGE, CREATE ON SCHEMA pgstream TO st_clerk", "GRANT ALL ON pgstream.ledger TO st_clerk")
     opened(spark, clerk).end(0, nil(spark))
+
+
+def test_one_that_waits_for_its_table_holds_up_no_other(spark: SparkSession, shop: Postgres, sink: Sink) -> None:
+    shop.run("CREATE TABLE st_locked (id bigint)", "CREATE TABLE st_free (id bigint)")
+    with shop.connect() as holding, holding.transaction():
+        holding.execute("LOCK TABLE st_locked")
+        held = Work(lambda: opened(spark, sink("st_locked")))
+        within(30, lambda: waiting(shop, "CREATE UNLOGGED"))
+        free = Work(lambda: opened(spark, sink("st_free")))
+        free.join(20)
+        assert not free.is_alive() and not free.error and held.is_alive()
+    held.join(20)
+    assert not held.is_alive() and not held.error
 
 
 def test_rows_that_a_task_writes_are_refused_by_the_store(spark: SparkSession, shop: Postgres, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import Json.Node
 /** A table of a store, exactly once as a view's: ledger and staging lie in schema `pgstream` of the table's own database. */
 class TableSink(config: String) extends ViewSink(TableSink.at(config)) {
   /**
-   * PostgreSQL wants the right to make a schema even where it is there: who may not finds it made.
+   * PostgreSQL wants the right to make a schema even where it is there: who may not finds it made. Committed at once: who waits
+   * for a lock on its table must not hold up those that write others.
    */
   override protected def settle(connection: Connection): Unit = {
     val s = connection.createStatement()
@@ -23,6 +24,7 @@ class TableSink(config: String) extends ViewSink(TableSink.at(config)) {
       s.execute("DO $$ BEGIN IF to_regnamespace('pgstream') IS NULL THEN CREATE SCHEMA pgstream; END IF; " +
         "IF to_regclass('pgstream.ledger') IS NULL THEN " +
         "CREATE TABLE pgstream.ledger (query uuid PRIMARY KEY, batch bigint NOT NULL, attempt integer NOT NULL); END IF; END $$")
+      connection.commit()
     } finally s.close()
   }
 
