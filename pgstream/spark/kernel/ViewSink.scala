@@ -241,21 +241,25 @@ object ViewSink {
 class Ledger(c: Connection, query: String, attempt: Int, home: String = ViewTarget.Ours) {
   /** Each batch of a query is in after the one before: another number is of other data, or of another checkpoint. */
   def isNew(batch: Long): Boolean = {
+    val there = row().orElse(if (batch > 0) None else { insert(); row() })
+    there.foreach { case (_, by) => if (by > attempt) throw new FencedException(query, attempt, by) }
+    val last = there.fold(-1L)(_._1)
+    if (last != batch && last != batch - 1) throw new StrangeBatchException(query, batch, last)
+    last < batch
+  }
+
+  private def row(): Option[(Long, Int)] = {
     val s = c.prepareStatement(s"SELECT batch, attempt FROM $home.ledger WHERE query = ?::uuid FOR UPDATE")
     try {
       s.setString(1, query)
       val r = s.executeQuery()
-      val there = r.next()
-      if (there && r.getInt(2) > attempt) throw new FencedException(query, attempt, r.getInt(2))
-      val last = if (there) r.getLong(1) else -1L
-      if (last != batch && last != batch - 1) throw new StrangeBatchException(query, batch, last)
-      if (!there) insert()
-      last < batch
+      if (r.next()) Some((r.getLong(1), r.getInt(2))) else None
     } finally s.close()
   }
 
+  /** An earlier start may be in the commit of its first batch: it is waited for, and has the row. */
   private def insert(): Unit = {
-    val s = c.prepareStatement(s"INSERT INTO $home.ledger (query, batch, attempt) VALUES (?::uuid, -1, ?)")
+    val s = c.prepareStatement(s"INSERT INTO $home.ledger (query, batch, attempt) VALUES (?::uuid, -1, ?) ON CONFLICT DO NOTHING")
     try { s.setString(1, query); s.setInt(2, attempt); s.executeUpdate() }
     finally s.close()
   }

@@ -95,6 +95,21 @@ def test_one_that_waits_for_its_table_holds_up_no_other(spark: SparkSession, sho
     assert not held.is_alive() and not held.error
 
 
+def test_an_earlier_start_is_in_the_commit_of_the_first_batch(spark: SparkSession, shop: Postgres, sink: Sink) -> None:
+    """Of a worker that was killed PostgreSQL may still be at the last statement."""
+    shop.run("CREATE TABLE st_first (id bigint)")
+    query = str(uuid.uuid4())
+    later = opened(spark, sink("st_first", query=query))
+    with shop.connect() as earlier, earlier.transaction():
+        earlier.execute("INSERT INTO st_first VALUES (1)")
+        earlier.execute("INSERT INTO pgstream.ledger VALUES (%s, 0, 1)", [query])
+        end = Work(lambda: later.end(0, nil(spark)))
+        within(30, lambda: waiting(shop, "INSERT INTO pgstream.ledger"))
+    end.join(20)
+    assert not end.is_alive() and not end.error
+    assert shop.rows(f"SELECT batch FROM pgstream.ledger WHERE query = '{query}'") == [(0,)]
+
+
 def test_rows_that_a_task_writes_are_refused_by_the_store(spark: SparkSession, shop: Postgres, tmp_path: Path) -> None:
     """Those of a large batch."""
     kernel: Any = spark._jvm.org.apache.spark.sql.pgstream  # type: ignore[union-attr]
