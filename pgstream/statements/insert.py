@@ -212,10 +212,17 @@ class InsertInto(Statement):
         key = {targets[position[k]].name for k in planned.key if k in position}
         # A constant is the same for every row, so rows of one key of the select are of one key of the sink beside it.
         same = {t.name for t, e in zip(targets, output(planned), strict=False) if _CONSTANT.fullmatch(e.sql)}
+        if planned.key and not into.primary_key:
+            raise InvalidStatement(
+                what=f'{into.label} "{into.full}" has no primary key, and rows of the select replace each other'
+                f" by ({', '.join(planned.key)})",
+                at=self.select.at,
+                hint=f"A {into.label} that is declared with a PRIMARY KEY has the latest of each.",
+            )
         if not key <= set(into.primary_key) <= key | same or len(key) < len(planned.key):
             raise InvalidStatement(
                 what=f"the select's key ({', '.join(planned.key)}) does not fill the primary key "
-                f'({", ".join(into.primary_key)}) of changelog "{into.full}"',
+                f'({", ".join(into.primary_key)}) of {into.label} "{into.full}"',
                 at=self.select.at,
             )
 

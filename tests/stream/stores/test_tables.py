@@ -347,6 +347,9 @@ def test_tables_are_sinks(db: psycopg.Connection[Any], shop: Postgres) -> None:
     with pytest.raises(psycopg.Error) as e:
         db.execute("CREATE TABLE no_key WITH ('store' = pg_tables) AS SELECT count(*) AS n FROM orders_log")
     assert e.value.sqlstate == "0A000"
+    db.execute("CREATE TABLE heap (id INT) WITH ('store' = pg_tables)")
+    with pytest.raises(psycopg.Error, match='heap" has no primary key'):
+        db.execute("INSERT INTO heap SELECT id FROM orders_log")
 
 
 def test_a_killed_worker_neither_loses_nor_doubles(db: psycopg.Connection[Any], server: Server, shop: Postgres) -> None:
