@@ -211,7 +211,10 @@ object ViewSink {
         }
       }
       if (staging != null) target.told(stage(staging, target, layout, out))
-    } finally if (staging != null) staging.close()
+    } finally
+      if (staging != null)
+        try staging.close()
+        catch { case _: SQLException => () } // it is over: why, the statement that met it says
     val text = new ByteArrayOutputStream(out.size.toInt)
     if (staging == null) out.take(text)
     TaskRows(text.toByteArray, out.rows, out.deletes, out.nullKeyDeletes, staging != null, attempt)
