@@ -24,7 +24,10 @@ class ViewMerge(c: Connection, target: ViewTarget, layout: ViewLayout, number: I
       run(s"CREATE TEMP TABLE $small (LIKE ${target.table}${ViewMerge.HiddenColumns}) ON COMMIT DELETE ROWS")
     // Staging rows keep NULLs of a deleted key's other columns.
     run(ViewMerge.dropNotNull(target.staging))
-    if (layout.changes) run(ViewMerge.dropNotNull(fresh))
+    if (layout.changes) {
+      run(ViewMerge.dropNotNull(fresh))
+      Seq(target.staging, fresh).foreach(t => run(ViewMerge.dropDomains(t)))
+    }
   }
 
   /** Staging tables of earlier starts: the same name with another attempt. A start that still lives is fenced. */
@@ -164,4 +167,16 @@ object ViewMerge {
     s"""DO $$$$ DECLARE n name; BEGIN
        |FOR n IN SELECT attname FROM pg_attribute WHERE attrelid = '${table.replace("'", "''")}'::regclass AND attnum > 0 AND attnotnull
        |LOOP EXECUTE format('ALTER TABLE ${table.replace("'", "''")} ALTER COLUMN %I DROP NOT NULL', n); END LOOP; END $$$$""".stripMargin
+
+  /** A domain may take no NULL either: its columns become of the type that it is of. */
+  private def dropDomains(table: String): String = {
+    val literal = table.replace("'", "''")
+    s"""DO $$$$ DECLARE name name; base text; BEGIN
+       |FOR name, base IN WITH RECURSIVE d(attname, type, modifier) AS (
+       |  SELECT attname, atttypid, atttypmod FROM pg_attribute WHERE attrelid = '$literal'::regclass AND attnum > 0
+       |  UNION ALL SELECT d.attname, t.typbasetype, t.typtypmod FROM d JOIN pg_type t ON t.oid = d.type WHERE t.typtype = 'd')
+       |SELECT o.attname, format_type(o.type, o.modifier) FROM d o JOIN pg_type t ON t.oid = o.type AND t.typtype <> 'd'
+       |  JOIN pg_attribute a ON a.attrelid = '$literal'::regclass AND a.attname = o.attname AND a.atttypid <> o.type
+       |LOOP EXECUTE format('ALTER TABLE $literal ALTER COLUMN %I TYPE %s', name, base); END LOOP; END $$$$""".stripMargin
+  }
 }

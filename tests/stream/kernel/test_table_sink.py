@@ -45,8 +45,8 @@ def nil(spark: SparkSession) -> Any:
     return getattr(getattr(spark._jvm.scala.collection.immutable, "Nil$"), "MODULE$")  # type: ignore[union-attr]
 
 
-def opened(spark: SparkSession, sink: Any) -> Any:
-    schema = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL("id BIGINT")  # type: ignore[union-attr]
+def opened(spark: SparkSession, sink: Any, ddl: str = "id BIGINT") -> Any:
+    schema = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)  # type: ignore[union-attr]
     sink.begin(0, getattr(nil(spark), "$colon$colon")(schema))
     return sink
 
@@ -108,6 +108,16 @@ def test_an_earlier_start_is_in_the_commit_of_the_first_batch(spark: SparkSessio
     end.join(20)
     assert not end.is_alive() and not end.error
     assert shop.rows(f"SELECT batch FROM pgstream.ledger WHERE query = '{query}'") == [(0,)]
+
+
+def test_rows_that_delete_have_no_value_for_a_domain(spark: SparkSession, shop: Postgres, sink: Sink) -> None:
+    shop.run("CREATE DOMAIN st_amount AS numeric(9, 2)", "CREATE DOMAIN st_sum AS st_amount NOT NULL",
+             "CREATE TABLE st_of_domains (id bigint PRIMARY KEY, o st_sum, plain int[])")  # fmt: skip
+    open_sink = sink("st_of_domains", mode="upsert", key=["id"])
+    opened(spark, open_sink, "id BIGINT, o DECIMAL(9, 2)")
+    types = """SELECT format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+        WHERE relnamespace = 'pgstream'::regnamespace AND relkind = 'r' AND attname IN ('o', 'plain') ORDER BY 1 DESC"""
+    assert shop.rows(types) == [("numeric(9,2)",), ("integer[]",)]
 
 
 @pytest.mark.parametrize(
