@@ -152,6 +152,16 @@ def test_rows_that_a_task_writes(
         kernel.Watch.poll(0)
 
 
+def test_a_way_that_is_gone_is_noticed(spark: SparkSession, shop: Postgres) -> None:
+    """By the system: what it was asked to do with the socket is all that can be seen without waiting for it."""
+    jvm: Any = spark._jvm
+    socket = jvm.org.apache.spark.sql.pgstream.KeptAlive().createSocket()
+    options = {o.name(): socket.getOption(o) for o in socket.supportedOptions()}
+    socket.close()
+    assert options["SO_KEEPALIVE"]
+    assert [options[f"TCP_KEEP{n}"] for n in ("IDLE", "INTERVAL", "COUNT")] == [30, 10, 3]
+
+
 @pytest.mark.parametrize(
     ("state", "kind", "code"),
     [
