@@ -188,6 +188,7 @@ def test_what_is_to_blame(spark: SparkSession, state: str | None, kind: str, cod
     said = spark._jvm.java.sql.SQLException("ERROR: no\n  Where: there", state)  # type: ignore[union-attr]
     fault = kernel.TableFault.of(said, "to be let in").at("tills")
     assert (fault.kind(), fault.code(), fault.text(), fault.store()) == (kind, code, "no", "tills")
+    assert ("trigger" in fault.hint()) == (state == "P0001")
 
 
 def test_what_a_store_says_at_length_is_cut(spark: SparkSession) -> None:

@@ -19,7 +19,7 @@ object TableFault {
   /** What a store may say at length: a value that it refuses, for one. */
   private val Longest = 1500
   private val NoAnswer = "08|57P|58|3D|53300"
-  private val OfRows = "21|22|23|44|54|P0|09|27|2F|38|39"
+  private val OfRows = "21|22|23|44|54|09|27|2F|38|39"
   private val OfStatement = "0A|3F|42|55000"
 
   /**
@@ -39,6 +39,7 @@ object TableFault {
       case "23502" => new TableFault("data", "23502", text,
           "That column takes no NULL: leave those rows out (WHERE … IS NOT NULL), or give it a value (COALESCE). One that the query does not write " +
             "needs a DEFAULT in the table.")
+      case c if c.startsWith("P0") => new TableFault("data", c, text, "A trigger or a function in the store's database says so.")
       case c if is(OfRows) => new TableFault("data", c, text)
       case c if is(OfStatement) => new TableFault("user", c, text)
       case c if c.isEmpty || is(NoAnswer) => new TableFault("store", "58000", text)
