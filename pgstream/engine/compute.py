@@ -309,9 +309,9 @@ class ComputePool:
         """The newest progress, which the catalogue has a little later; empty when the query does not run here."""
         return self._queries.progress.latest.get(query_id, {}) if self._lock.holder is not Holder.ELSEWHERE else {}
 
-    def has_read(self, query_id: str) -> bool:
-        """Whether a query has had all that its sources had at some moment, as far as this server runs it."""
-        return self._has and query_id in self._queries.progress.fresh
+    def read_until(self, query_id: str) -> float:
+        """The last moment of which a query has had all that its sources had, as far as this server runs it; or 0."""
+        return self._queries.progress.fresh.get(query_id, 0.0) if self._has else 0.0
 
     def mend(self, strays: Iterable[QueryRecord]) -> None:
         """Begin and end what of these queries is this pool's, if this server runs it."""

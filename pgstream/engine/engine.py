@@ -62,7 +62,7 @@ class Engine:
         self._retention = Retention(catalog)
         self._backlogs = Backlogs(catalog, config.view_log_mb)
         self._history = History(catalog, config.ended_queries_days)
-        self._replacements = Replacements(catalog, self._has, self.progress, self._has_read, self._taken)
+        self._replacements = Replacements(catalog, self._has, self.progress, self._read_until, self._taken)
         self._replacing: asyncio.Task[None] | None = None
 
     async def start(self, eager: bool = True) -> None:
@@ -258,8 +258,8 @@ class Engine:
         """The newest progress, which the catalogue has a little later; empty when the query has not run here."""
         return next((found for p in self._pools.values() if (found := p.progress(query_id))), {})
 
-    def _has_read(self, query_id: str) -> bool:
-        return any(p.has_read(query_id) for p in self._pools.values())
+    def _read_until(self, query_id: str) -> float:
+        return max((p.read_until(query_id) for p in self._pools.values()), default=0.0)
 
     def beginnings(self, query_id: str) -> dict[str, dict[str, int]]:
         """Where a query began to read: topic, partition, offset; of those that its checkpoint here knows."""

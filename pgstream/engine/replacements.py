@@ -8,6 +8,7 @@ short. Must not know: what is exchanged (``catalog.replacing``). Start reading a
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -34,6 +35,10 @@ class InTable(NamedTuple):
     left: int
 
 
+class InShard(int):
+    """A sequence number of Kinesis, whose sources do not tell how far they could be read."""
+
+
 At = int | str | InTable
 log = structlog.get_logger(__name__)
 
@@ -57,7 +62,7 @@ def _in_table(at: Mapping[str, Any]) -> InTable:
 
 def _number(at: Any) -> int | str:
     if isinstance(at, dict):  # a shard of Kinesis
-        return 1 << 200 if at.get("done") else int(at.get("last") or -1)
+        return InShard(1 << 200 if at.get("done") else int(at.get("last") or -1))
     return at if isinstance(at, int) else str(at)
 
 
@@ -84,8 +89,9 @@ def _reached(here: At | None, there: At) -> bool:
 
 class Replacements:
     """Of the queries whose compute pool this server ``has``; the servers that have the others look after theirs.
-    ``progress`` is what a query told last, ``has_read`` whether it has had all that its sources had at some moment;
-    ``taken`` is called with the new query and the old one when they have changed places.
+    ``progress`` is what a query told last, ``read_until`` the last moment (seconds since 1970) of which it has had all
+    that its sources had, 0 for none; ``taken`` is called with the new query and the old one when they have changed
+    places.
     """
 
     def __init__(
@@ -93,12 +99,13 @@ class Replacements:
         catalog: Catalog,
         has: Callable[[str], bool],
         progress: Callable[[str], Mapping[str, Any]],
-        has_read: Callable[[str], bool],
+        read_until: Callable[[str], float],
         taken: Callable[[str, str], Awaitable[None]],
     ) -> None:
         self._catalog, self._has, self._taken = catalog, has, taken
-        self._progress, self._has_read = progress, has_read
-        self._before: dict[str, dict[Place, At]] = {}
+        self._progress, self._read_until = progress, read_until
+        self._before: dict[str, tuple[float, dict[Place, At]]] = {}
+        self._gone: dict[str, dict[Place, At]] = {}
         self._ends: dict[str, dict[tuple[str, str], int]] = {}
         self._waits: dict[str, float] = {}
 
@@ -110,7 +117,7 @@ class Replacements:
             log.warning("replacements could not be looked at, trying again", error=e.text)
             return
         ids = {q.id for _, q in found}
-        for kept in (self._before, self._ends, self._waits):
+        for kept in (self._before, self._gone, self._ends, self._waits):
             for gone in kept.keys() - ids:
                 del kept[gone]
         if found:
@@ -146,22 +153,36 @@ class Replacements:
                 await self._catalog.set_query(query.id, message=said)
 
     async def _is_near(self, view: RelationRecord, query: QueryRecord) -> bool:
-        old = view.query or ""
+        # Asked first: what the ledger says of the new query is not older.
+        old, read_until = view.query or "", self._read_until(query.id)
         found = await self._catalog.consumed(view, (old, query.id))
         batch, at = found.get(old, (-1, []))
         new = places(found.get(query.id, (-1, []))[1])
-        before, self._before[query.id] = self._before.get(query.id), places(at)
+        before, self._before[query.id] = self._before.get(query.id), (time.time(), places(at))
         # Of what the old query does not read, or if it has told nothing yet, the ends of the new one's sources count.
         told = {place[:2] for place in places(at)}
         more = any(place[:2] not in told for place in new)
         ends_passed = self._passed_ends(query.id) if more or (batch >= 0 and not at) else True
-        return before is not None and ends_passed and _has_begun(query, new) and _passed(before, new)
+        if before is None:
+            return False
+        if read_until > before[0]:
+            self._gone[query.id] = {
+                p: at for p, at in before[1].items() if type(at) is int and not _reached(new.get(p), at)
+            }
+        return ends_passed and _has_begun(query, new) and _passed(self._there(query.id, before[1]), new)
+
+    def _there(self, id: str, wanted: Mapping[Place, At]) -> dict[Place, At]:
+        """Without the offsets that a query does not come to though it has read all there is since the old one was seen
+        there: the topic was made anew, or has lost its end.
+        """
+        gone = self._gone.get(id, {})
+        return {place: at for place, at in wanted.items() if gone.get(place) != at}
 
     def _passed_ends(self, id: str) -> bool:
         """Whether the query has read all that its sources had when it was first asked. One that began again and found
         nothing new tells no progress.
         """
-        if self._has_read(id):
+        if self._read_until(id):
             return True
         sources = self._progress(id).get("sources", {})
         if not sources:
@@ -176,7 +197,7 @@ class Replacements:
         wait_s = self._waits.get(query.id, FIRST_WAIT_S)
 
         def enough(old: Consumed, new: Consumed) -> bool:
-            return _has_begun(query, new) and _passed(places(old), places(new))
+            return _has_begun(query, new) and _passed(self._there(query.id, places(old)), places(new))
 
         if await self._catalog.replace_view(query.id, enough, wait_s):
             log.info("view replaced", view=str(view.full), query_id=query.id, before=view.query)

@@ -321,6 +321,23 @@ def test_repaired(made: None, server: Server, kafka: Kafka, db: psycopg.Connecti
         assert e.value.sqlstate == "55000" and "begins with record 10 now" in str(e.value)
 
 
+def test_a_topic_that_was_made_anew(made: None, server: Server, kafka: Kafka, db: psycopg.Connection[Any]) -> None:
+    """A query that reads what is there now takes the view over, though it never comes to where the old one was."""
+    for n in (30, 10):
+        kafka.topic("rp_anew", 1)
+        kafka.produce("rp_anew", [(None, json.dumps({"a": i})) for i in range(n)])
+        if n == 30:
+            run(db, "CREATE STREAM rp_anew (a BIGINT) WITH ('store' = rp, 'topic' = 'rp_anew', 'value.format' = 'json',"
+                    " 'starting.position' = 'earliest');\n"
+                    "CREATE MATERIALIZED VIEW rp_count AS SELECT count(*) AS n FROM rp_anew")  # fmt: skip
+            within(90, lambda: db.execute("SELECT n FROM rp_count").fetchall() == [(30,)])
+            for deleted in kafka.admin.delete_topics(["rp_anew"]).values():
+                deleted.result(30)
+            within(30, lambda: "rp_anew" not in kafka.admin.list_topics(timeout=10).topics)
+    run(db, "CREATE OR REPLACE MATERIALIZED VIEW rp_count AS SELECT count(*) AS n FROM rp_anew")
+    within(120, lambda: db.execute("SELECT n FROM rp_count").fetchall() == [(10,)])
+
+
 @pytest.mark.timeout(600)
 def test_killed_in_the_middle(kafka: Kafka, workspace: Path) -> None:
     """kill -9 of the worker, then of the server, while the new query is on its way: the view is old or new, whole, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -244,7 +245,7 @@ async def test_a_view_is_replaced_by_the_server_that_has_the_new_query() -> None
     async def take(new: str, old: str) -> None:
         taken.append((new, old))
 
-    here = Replacements(catalog, pools.__contains__, lambda id: {}, lambda id: False, take)  # type: ignore[arg-type]
+    here = Replacements(catalog, pools.__contains__, lambda id: {}, lambda id: 0.0, take)  # type: ignore[arg-type]
     for _ in range(3):
         await here.look()
     assert not catalog.asked and not taken
@@ -266,14 +267,14 @@ async def test_what_a_server_died_over_is_finished_by_the_next(monkeypatch: pyte
         taken.append((new, old))
 
     monkeypatch.setattr(catalog, "finish_replacements", finish)
-    here = Replacements(catalog, {"p"}.__contains__, lambda id: {}, lambda id: False, take)  # type: ignore[arg-type]
+    here = Replacements(catalog, {"p"}.__contains__, lambda id: {}, lambda id: 0.0, take)  # type: ignore[arg-type]
     await here.look()
     assert taken == [("new", "old")] and catalog.asked == []
 
 
 async def test_one_that_began_again_with_nothing_new_has_read_it_all() -> None:
     """It reads a topic that the old one does not, and tells no progress since a start: there was nothing."""
-    catalog, taken, idle = Replaced(), list[Any](), set[str]()
+    catalog, taken, idle = Replaced(), list[Any](), dict[str, float]()
 
     async def consumed(view: Any, ids: Any) -> dict[str, Any]:
         both = [{"store": "k", "at": {t: {"0": 1}}} for t in ("t", "u")]
@@ -283,10 +284,43 @@ async def test_one_that_began_again_with_nothing_new_has_read_it_all() -> None:
         taken.append((new, old))
 
     catalog.consumed = consumed  # type: ignore[method-assign]
-    here = Replacements(catalog, {"p"}.__contains__, lambda id: {}, idle.__contains__, take)  # type: ignore[arg-type]
+    here = Replacements(
+        catalog, {"p"}.__contains__, lambda id: {}, lambda id: idle.get(id, 0.0), take  # type: ignore[arg-type]
+    )  # fmt: skip
     for _ in range(3):
         await here.look()
     assert taken == []
-    idle.add("new")
+    idle["new"] = 1.0
+    await here.look()
+    assert taken == [("new", "old")]
+
+
+async def test_a_place_that_a_topic_does_not_have_any_more_is_not_waited_for() -> None:
+    """The topic was made anew: its records are all read, and will not be as many as the old query had of the first."""
+    catalog, taken, idle = Replaced(), list[Any](), dict[str, float]()
+
+    async def consumed(view: Any, ids: Any) -> dict[str, Any]:
+        return {
+            id: (1, [{"store": "k", "at": {"t": at}}]) for id, at in (("old", {"0": 90, "1": 4}), ("new", {"0": 7}))
+        }
+
+    async def replace_view(id: str, enough: Any, within_s: float) -> bool:
+        at = await consumed(None, ())
+        assert not enough([{"store": "k", "at": {"t": {"0": 91}}}], at["new"][1])
+        return bool(enough(at["old"][1], at["new"][1]))
+
+    async def take(new: str, old: str) -> None:
+        taken.append((new, old))
+
+    catalog.consumed = consumed  # type: ignore[method-assign]
+    catalog.replace_view = replace_view  # type: ignore[method-assign]
+    here = Replacements(
+        catalog, {"p"}.__contains__, lambda id: {}, lambda id: idle.get(id, 0.0), take  # type: ignore[arg-type]
+    )  # fmt: skip
+    idle["new"] = time.time()  # before the old one was seen there
+    for _ in range(3):
+        await here.look()
+    assert taken == []
+    idle["new"] = time.time()
     await here.look()
     assert taken == [("new", "old")]
