@@ -51,25 +51,40 @@ class ViewAnew(Statement):
                 raise self.lost(f"{read.relation}, which its query reads, is another view by now")
             if read.mode == "append":
                 raise self.lost(f"it is made of the rows of {read.relation}, of which some may have been taken away")
-        begun = ctx.engine.beginnings(query.id)
+        begun, had = ctx.engine.beginnings(query.id), await self._had(ctx, query)
         for source in sources(plan.root):
             if source.starting_position != "earliest":
                 raise self.lost(f"its query began to read {source.relation} at '{source.starting_position}'")
-            await self._check_topic(ctx, source, begun.get(source.entity, {}))
+            topic = source.store, source.entity
+            await self._check_topic(ctx, source, begun.get(source.entity, {}), had.get(topic, {}))
 
-    async def _check_topic(self, ctx: Context, source: Source, begun: dict[str, int]) -> None:
+    async def _had(self, ctx: Context, query: QueryRecord) -> dict[tuple[str, str], dict[str, int]]:
+        """How far the query has read, by store and topic."""
+        view = places.relation(ctx, self.name, "materialized_view")
+        _, consumed = (await ctx.catalog.consumed(view, [query.id])).get(query.id, (-1, []))
+        return {(source["store"], topic): at for source in consumed for topic, at in source["at"].items()}
+
+    async def _check_topic(self, ctx: Context, source: Source, begun: dict[str, int], had: dict[str, int]) -> None:
         store = ctx.catalog.snapshot.stores[source.store]
         if store.type != "kafka":
             what = f"{self.words[0]} of a view over a store of type {store.type}"
             raise NotYet(what=what, at=self.name.at, hint=_ANEW)
         async with places.open_store(ctx, store, self.name.at) as admin:
-            for extent in await admin.extents(source.entity):
-                first = extent.first if isinstance(extent.first, int) else 0
-                if first > (start := begun.get(str(extent.partition), 0)):
-                    raise self.lost(
-                        f'partition {extent.partition} of topic "{source.entity}" begins with record {first} now,'
-                        f" its query began with {start}"
-                    )
+            extents = {str(extent.partition): extent for extent in await admin.extents(source.entity)}
+        for partition, extent in extents.items():
+            first = extent.first if isinstance(extent.first, int) else 0
+            if first > (start := begun.get(partition, 0)):
+                raise self.lost(
+                    f'partition {partition} of topic "{source.entity}" begins with record {first} now,'
+                    f" its query began with {start}"
+                )
+        for partition, end in had.items():
+            there = extents[partition].next if partition in extents else 0
+            if isinstance(there, int) and there < end:
+                raise self.lost(
+                    f'partition {partition} of topic "{source.entity}" ends before record {there} now,'
+                    f" its query had read those before {end}"
+                )
 
     def lost(self, why: str, hint: str = _ANEW) -> NotReady:
         what = f'materialized view "{self.name}" cannot be computed anew: {why}'
