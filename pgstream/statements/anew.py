@@ -44,19 +44,24 @@ class ViewAnew(Statement):
             raise self.lost(f"the plan of its query cannot be read: {e}") from None
         return view, query, plan
 
-    async def check_sources(self, ctx: Context, query: QueryRecord, plan: Plan) -> None:
-        """Whether the query would read again all that it has read. Errors: NotReady, NotYet."""
+    async def check_sources(self, ctx: Context, query: QueryRecord, plan: Plan) -> dict[str, dict[str, int]]:
+        """Whether the query would read again all that it has read, and the offsets that it began with, by topic and
+        partition. Errors: NotReady, NotYet.
+        """
         for read in view_sources(plan.root):
             if not _is_as_read(ctx, read):
                 raise self.lost(f"{read.relation}, which its query reads, is another view by now")
             if read.mode == "append":
                 raise self.lost(f"it is made of the rows of {read.relation}, of which some may have been taken away")
         begun, had = ctx.engine.beginnings(query.id), await self._had(ctx, query)
+        found: dict[str, dict[str, int]] = {}
         for source in sources(plan.root):
-            if source.starting_position != "earliest":
+            if source.starting_position.partition(":")[0] != "earliest":
                 raise self.lost(f"its query began to read {source.relation} at '{source.starting_position}'")
-            topic = source.store, source.entity
-            await self._check_topic(ctx, source, begun.get(source.entity, {}), had.get(topic, {}))
+            first, end = begun.get(source.entity, {}), had.get((source.store, source.entity), {})
+            await self._check_topic(ctx, source, first, end)
+            found[source.entity] = {p: first.get(p, 0) for p in {**first, **end}}
+        return found
 
     async def _had(self, ctx: Context, query: QueryRecord) -> dict[tuple[str, str], dict[str, int]]:
         """How far the query has read, by store and topic."""

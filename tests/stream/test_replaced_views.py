@@ -345,6 +345,40 @@ def test_a_topic_that_was_made_anew(made: None, server: Server, kafka: Kafka, db
     within(120, lambda: db.execute("SELECT n FROM rp_count").fetchall() == [(10,)])
 
 
+def test_records_that_go_before_a_repair_has_read_them(
+    made: None, server: Server, kafka: Kafka, db: psycopg.Connection[Any]
+) -> None:
+    """They were there when it was asked for; the view is not made of the rest."""
+    kafka.topic("rp_going", 1)
+    kafka.produce("rp_going", [(None, json.dumps({"a": i})) for i in range(30)])
+    run(db, "CREATE STREAM rp_going (a BIGINT) WITH ('store' = rp, 'topic' = 'rp_going', 'value.format' = 'json',"
+            " 'starting.position' = 'earliest');\n"
+            "CREATE MATERIALIZED VIEW rp_left AS SELECT count(*) AS n FROM rp_going")  # fmt: skip
+    within(90, lambda: db.execute("SELECT n FROM rp_left").fetchall() == [(30,)])
+    repair = "REPAIR MATERIALIZED VIEW rp_left"
+    (first,) = run(db, repair)
+    within(90, lambda: left_over(server) == [] and facts(db, first)["state"] == "running")
+    second = list[str]()
+    with server.connect() as other:
+        asking = threading.Thread(target=lambda: second.extend(run(other, repair)), daemon=True)
+        worker = worker_of(server)
+        worker.suspend()
+        try:
+            asking.start()
+            within(30, lambda: left_over(server) != [])
+            for deleted in kafka.admin.delete_records([TopicPartition("rp_going", 0, 10)]).values():
+                deleted.result(30)
+        finally:
+            worker.resume()
+        asking.join(60)
+    within(90, lambda: facts(db, second[0])["state"] == "errored")
+    said = {row[0]: row[9] for row in db.execute("LIST QUERIES").fetchall()}[second[0]]
+    assert said.startswith("the topic no longer holds records that the query has not read yet"), said
+    assert db.execute("SELECT n FROM rp_left").fetchall() == [(30,)]
+    run(db, f"TERMINATE QUERY {second[0]}")
+    within(90, lambda: left_over(server) == [])
+
+
 @pytest.mark.timeout(600)
 def test_killed_in_the_middle(kafka: Kafka, workspace: Path) -> None:
     """kill -9 of the worker, then of the server, while the new query is on its way: the view is old or new, whole, and

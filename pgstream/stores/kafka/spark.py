@@ -82,14 +82,15 @@ class KafkaStreams:
 
 
 def starting(position: str, partitions: Callable[[], tuple[str, int]]) -> dict[str, str]:
-    """Spark's options for a starting position, as ``values.position`` spells it.
+    """Spark's options for a starting position, as ``values.position`` spells it; with ``earliest:`` and offsets the
+    records that come first there must be those.
 
     ``partitions``: the topic's name and how many it has. Spark wants an offset of each, of which -2 is the earliest.
     """
     word, _, value = position.partition(":")
     if word == "timestamp":
         return {"startingTimestamp": value, "startingOffsetsByTimestampStrategy": "latest"}
-    if word != "offset":
+    if not value:
         return {"startingOffsets": word}
     said = {int(p): int(o) for p, o in (pair.split(":") for pair in value.split(","))}
     topic, count = partitions()

@@ -51,6 +51,7 @@ def test_starting_positions() -> None:
     assert at("earliest") == {"startingOffsets": "earliest"}
     assert at("timestamp:17")["startingTimestamp"] == "17"
     assert at("offset:2:5,0:17") == {"startingOffsets": '{"t": {"0": 17, "1": -2, "2": 5}}'}
+    assert at("earliest:0:17,1:0,2:5") == {"startingOffsets": '{"t": {"0": 17, "1": 0, "2": 5}}'}
     with pytest.raises(InvalidOption) as e:
         at("offset:3:1")
     assert "has no partition 3" in e.value.text
