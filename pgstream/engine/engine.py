@@ -29,6 +29,7 @@ from pgstream.engine.compute import Columns, ComputePool, PoolFacts
 from pgstream.engine.forward import Ask, Forward
 from pgstream.engine.history import History
 from pgstream.engine.launch import Launch
+from pgstream.engine.leave import Leftovers
 from pgstream.engine.readers import Place, Readers
 from pgstream.engine.replacements import Replacements
 from pgstream.engine.results import ResultStream
@@ -62,6 +63,8 @@ class Engine:
         self._retention = Retention(catalog)
         self._backlogs = Backlogs(catalog, config.view_log_mb)
         self._history = History(catalog, config.ended_queries_days)
+        self._leftovers = Leftovers(catalog, requests.on_disk(config.checkpoints, ""))
+        self._leaving: asyncio.Task[None] | None = None
         self._replacements = Replacements(catalog, self._has, self.progress, self._read_until, self._taken)
         self._replacing: asyncio.Task[None] | None = None
 
@@ -75,7 +78,7 @@ class Engine:
 
     async def stop(self) -> None:
         """End all workers, after their running batches. Queries stay intended as they are, for the next start."""
-        for task in (self._keeping, self._guarding, self._hearing, self._replacing):
+        for task in (self._keeping, self._guarding, self._hearing, self._replacing, self._leaving):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -183,8 +186,11 @@ class Engine:
                 await self._retention.look()
                 await self._backlogs.look()
                 await self._history.look()
+                # Either may take its time.
                 if self._replacing is None or self._replacing.done():
-                    self._replacing = asyncio.create_task(self._replacements.look())  # one may take its time
+                    self._replacing = asyncio.create_task(self._replacements.look())
+                if self._leaving is None or self._leaving.done():
+                    self._leaving = asyncio.create_task(self._leftovers.look())
             await asyncio.sleep(LOOK_S)
 
     async def _mend(self) -> None:

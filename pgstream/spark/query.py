@@ -189,12 +189,17 @@ class RunningQuery:
     def clean(self) -> None:
         """Remove the checkpoint of an interactive query, or of one that is forgotten."""
         self.kernel.forget(self.start.query)
-        if self.forget or self.temporary:
-            self._leave()
+        if not (self.forget or self.temporary):
+            return
+        # Else the server takes it away: it reads there what was left, and where.
+        if self._leave() or self.temporary or "://" in self.checkpoint:
             self.kernel.remove(self.checkpoint)
 
-    def _leave(self) -> None:
-        """Take away what the query's sources left in their stores; one that is away keeps it, and the log says so."""
+    def _leave(self) -> bool:
+        """Take away what the query's sources left in their stores, and whether all of it is; one that is away keeps it,
+        and the log says so.
+        """
+        whole = True
         for source in sources(self.plan.root):
             access = self.start.stores[source.store]
             if not find(access.type).leaves:
@@ -204,6 +209,8 @@ class RunningQuery:
             except Py4JJavaError as e:
                 why = str(e.java_exception.getMessage())
                 log.warning("left behind", query_id=self.start.query, store=source.store, entity=source.entity, why=why)
+                whole = False
+        return whole
 
     def readings(self) -> list[list[Source | ViewSource]]:
         """The plan's sources as Spark counts them: those that are read as one together, in the plan's order."""

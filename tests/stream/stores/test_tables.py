@@ -467,6 +467,29 @@ def test_what_a_dead_worker_left_goes_with_its_query(
         within(60, lambda slots=slots: not shop.rows(slots))
 
 
+def test_a_store_that_was_away_when_its_query_ended_keeps_nothing(
+    db: psycopg.Connection[Any], shop: Postgres, server: Server
+) -> None:
+    shop.run("CREATE TABLE far (id bigint PRIMARY KEY)", "INSERT INTO far VALUES (1)")
+    db.execute("CREATE CHANGELOG far_log WITH ('store' = pg_tables, 'postgresql.table.name' = 'far')")
+    query = query_of(db, "CREATE MATERIALIZED VIEW far_now AS SELECT id FROM far_log")
+    own = f"pgstream_{query.replace('-', '')}"
+    left = (
+        f"SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ '{own}' "
+        f"UNION ALL SELECT pubname FROM pg_publication WHERE pubname ~ '{own}'"
+    )
+    within(60, lambda: db.execute("SELECT count(*) FROM far_now").fetchone() == (1,))
+    shop.stop()
+    db.execute(f"TERMINATE QUERY {query}".encode())
+    within(60, lambda: (query, "terminated") in [(r[0], r[3]) for r in db.execute("LIST QUERIES WITH ('all')")])
+    assert not (server.data_dir / "checkpoints" / query).exists()
+    noted = server.data_dir / "checkpoints" / "left"
+    assert [f.name for f in noted.iterdir()] == [f"{query}-0.json"]
+    shop.start()
+    within(60, lambda: not list(noted.iterdir()))
+    assert not shop.rows(left)
+
+
 def test_a_dead_worker_leaves_no_slot_of_a_select(db: psycopg.Connection[Any], server: Server, shop: Postgres) -> None:
     """Its checkpoint went with the worker; its slot would have the server keep its log for ever."""
     shop.run("CREATE TABLE watched (id int PRIMARY KEY)", "INSERT INTO watched VALUES (1)")

@@ -493,6 +493,39 @@ async def test_a_store_that_fails_in_any_way_keeps_no_query(bench: Bench, monkey
     assert not (bench.folder / "checkpoints" / id).exists()
 
 
+async def test_what_a_store_kept_that_was_away_goes_when_it_is_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, away = list[str](), True
+
+    class Store:
+        async def forget(self, left: Any) -> None:
+            asked.append(left["slot"])
+            if away:
+                raise StoreUnreachable(name="k", why="it is away")
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr(leave.stores, "open_admin", lambda *_: Store())
+    monkeypatch.setattr(leave, "PAUSE_S", 0.0)
+    id, folder = bench.catalog.add(), bench.folder / "checkpoints"
+    for number in (0, 1):
+        place = folder / id / "sources" / str(number)
+        place.mkdir(parents=True)
+        (place / "intent").write_text(json.dumps({"store": "k", "slot": f"s{number}"}))
+    await bench.engine.terminate(id)
+    assert bench.catalog.records[id].actual == "terminated" and not (folder / id).exists()
+    leftovers = leave.Leftovers(bench.catalog, folder)  # type: ignore[arg-type]
+    await leftovers.look()
+    assert asked == ["s0", "s1", "s0"], "of a store that is still away the rest waits, too"
+    away = False
+    await leftovers.look()
+    await leftovers.look()
+    assert asked[3:] == ["s0", "s1"]
+    assert not list((folder / leave.LEFT).iterdir())
+
+
 async def test_old_queries_are_forgotten_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
