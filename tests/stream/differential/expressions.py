@@ -289,7 +289,7 @@ class Expressions:
                 return E(f"CAST({b.ours} AS VARCHAR)", f"upper(({b.pg})::text)", "str")
             case 10:
                 part = f"split_part({a.pg}, '-', {i})"
-                many = f"array_length(string_to_array({a.pg} || ' ', '-'), 1) >= {i}"
+                many = f"{a.pg} <> '' AND array_length(string_to_array({a.pg}, '-'), 1) >= {i}"
                 return E(f"SPLIT_INDEX({a.ours}, '-', {i - 1})", f"CASE WHEN {many} THEN {part} END", "str")
             case 11:
                 b = self.of("ts", depth)

@@ -96,7 +96,7 @@ class Selects:
             ours = f"(WITH {hidden} AS ({query.ours}) SELECT * FROM {hidden}) {alias}"
         key = tuple(c for c in columns if c.name in query.key)
         time = f"{alias}.__time" if query.timed else ""
-        return Rows(ours, f"({query.pg}) {alias}", columns, query.kind, key, time, query.placed, alias)
+        return Rows(ours, f"({query.pg}) {alias}", columns, query.kind, key, time, query.placed, alias, query.several)
 
     def elements(self, rows: Rows) -> Rows:
         """The rows with the elements of an array or a map of theirs."""
@@ -118,7 +118,7 @@ class Selects:
             pg=f"{rows.pg} {comma} LATERAL {pg} {given}{tail}",
             columns=(*rows.columns, *(Column(n, k, f"{alias}.{n}", f"{alias}.{n}")
                                       for n, k in zip(names, kinds, strict=True))),
-            key=(), placed=False, alias="",
+            key=(), placed=False, alias="", several=False,
         )  # fmt: skip
 
     def lookup(self, rows: Rows) -> Rows:
@@ -145,7 +145,7 @@ class Selects:
             ours, pg = (f"JOIN LATERAL {one.format(mine)} ON TRUE" for mine in given[:2])
         return replace(
             rows, ours=f"{rows.ours} {how}{ours}", pg=f"{rows.pg} {how}{pg}", columns=rows.columns + columns,
-            placed=False, alias="",
+            placed=False, alias="", several=False,
         )  # fmt: skip
 
     def asked(self, columns: Sequence[Column]) -> E:
@@ -187,6 +187,7 @@ class Selects:
             tuple(n for n, e in named if e in key),
             placed=bool(hidden) and rows.placed,
             timed=bool(hidden),
+            several=rows.several,
         )
 
     def where(self, rows: Rows, p: float = 0.5) -> tuple[str, str]:
@@ -265,7 +266,7 @@ class Selects:
         """A GROUP BY with its aggregates. ``more``: what is grouped by beside ``by``, but need not be selected; with
         ``sets`` the bounds of a window, whose running values only a view with a key shows.
         """
-        order = PLACE if rows.placed else rows.time if rows.kind == "stream" else ""
+        order = PLACE if rows.placed else rows.time if rows.kind == "stream" and not rows.several else ""
         calls = [aggregate(self.r, e, order, distinct, True) for _ in range(self.r.randint(1, 4))]
         after = Expressions(self.r, [Column("", x.type, x.ours, x.pg) for x in (*calls, *by)], 2)
         shown = [b for b in by if keyed or self.chance(0.5)]

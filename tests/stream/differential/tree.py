@@ -35,7 +35,8 @@ class Case:
 class Rows:
     """A FROM clause and what may be read from it. ``time``: PostgreSQL's text of a row's event time in ms.
 
-    ``placed``: the rows still have the place of their one record. ``alias``: of all columns, if there is one.
+    ``placed``: the rows still have the place of their one record. ``several``: rows of one record have one place.
+    ``alias``: of all columns, if there is one.
     """
 
     ours: str
@@ -46,6 +47,7 @@ class Rows:
     time: str = ""
     placed: bool = False
     alias: str = ""
+    several: bool = False
 
     @property
     def flat(self) -> tuple[Column, ...]:
@@ -65,6 +67,7 @@ class Query:
     placed: bool = False
     timed: bool = False
     input: str = ""
+    several: bool = False
 
 
 def moment(ms: str) -> str:

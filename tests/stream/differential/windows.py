@@ -36,7 +36,7 @@ class Windows(Selects):
         table, kind = self.table(self.r.choice("ssq"), rows), self.r.choice(kinds)
         made = self.window(table, kind)
         columns = (*made.columns, *(Column(b, "ts", b, b) for b in BOUNDS))
-        return replace(made, columns=columns, placed=made.placed and kind == "T")
+        return replace(made, columns=columns, placed=made.placed and kind == "T", several=kind != "T")
 
     def window(self, rows: Rows, kind: str) -> Rows:
         """A relation's rows in the windows of a kind but SESSION."""
