@@ -97,5 +97,9 @@ def test_a_store_closes_its_statistics(spark: SparkSession, tmp_path: Path) -> N
     made.load(0, none, False)
     statistics = [made.rocksDbOptions().statistics() for _ in range(2)]
     assert all(s.isOwningHandle() for s in statistics)
+    # Spark's constructor makes options that ours stand before.
+    unseen = jvm.java.lang.Class.forName(f"{_STATE}.RocksDB").getDeclaredField("rocksDbOptions")
+    unseen.setAccessible(True)
+    assert made.rocksDbOptions().isOwningHandle() and not unseen.get(made).isOwningHandle()
     made.close()
-    assert not any(s.isOwningHandle() for s in statistics)
+    assert not any(s.isOwningHandle() for s in [made.rocksDbOptions(), *statistics])
