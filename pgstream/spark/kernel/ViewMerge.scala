@@ -168,14 +168,15 @@ object ViewMerge {
        |FOR n IN SELECT attname FROM pg_attribute WHERE attrelid = '${table.replace("'", "''")}'::regclass AND attnum > 0 AND attnotnull
        |LOOP EXECUTE format('ALTER TABLE ${table.replace("'", "''")} ALTER COLUMN %I DROP NOT NULL', n); END LOOP; END $$$$""".stripMargin
 
-  /** A domain may take no NULL either: its columns become of the type that it is of. */
+  /** A domain may take no NULL either: its columns become of the type that it is of, and sort and compare as before. */
   private def dropDomains(table: String): String = {
     val literal = table.replace("'", "''")
     s"""DO $$$$ DECLARE name name; base text; BEGIN
        |FOR name, base IN WITH RECURSIVE d(attname, type, modifier) AS (
        |  SELECT attname, atttypid, atttypmod FROM pg_attribute WHERE attrelid = '$literal'::regclass AND attnum > 0
        |  UNION ALL SELECT d.attname, t.typbasetype, t.typtypmod FROM d JOIN pg_type t ON t.oid = d.type WHERE t.typtype = 'd')
-       |SELECT o.attname, format_type(o.type, o.modifier) FROM d o JOIN pg_type t ON t.oid = o.type AND t.typtype <> 'd'
+       |SELECT o.attname, format_type(o.type, o.modifier) || COALESCE(' COLLATE ' || NULLIF(a.attcollation, 0)::regcollation, '')
+       |  FROM d o JOIN pg_type t ON t.oid = o.type AND t.typtype <> 'd'
        |  JOIN pg_attribute a ON a.attrelid = '$literal'::regclass AND a.attname = o.attname AND a.atttypid <> o.type
        |LOOP EXECUTE format('ALTER TABLE $literal ALTER COLUMN %I TYPE %s', name, base); END LOOP; END $$$$""".stripMargin
   }

@@ -112,12 +112,15 @@ def test_an_earlier_start_is_in_the_commit_of_the_first_batch(spark: SparkSessio
 
 def test_rows_that_delete_have_no_value_for_a_domain(spark: SparkSession, shop: Postgres, sink: Sink) -> None:
     shop.run("CREATE DOMAIN st_amount AS numeric(9, 2)", "CREATE DOMAIN st_sum AS st_amount NOT NULL",
-             "CREATE TABLE st_of_domains (id bigint PRIMARY KEY, o st_sum, plain int[])")  # fmt: skip
+             """CREATE DOMAIN st_name AS text COLLATE "C" NOT NULL""",
+             "CREATE TABLE st_of_domains (id bigint PRIMARY KEY, o st_sum, plain int[], named st_name)")  # fmt: skip
     open_sink = sink("st_of_domains", mode="upsert", key=["id"])
     opened(spark, open_sink, "id BIGINT, o DECIMAL(9, 2)")
     types = """SELECT format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
         WHERE relnamespace = 'pgstream'::regnamespace AND relkind = 'r' AND attname IN ('o', 'plain') ORDER BY 1 DESC"""
     assert shop.rows(types) == [("numeric(9,2)",), ("integer[]",)]
+    collation = types.replace("atttypmod)", "-1), attcollation::regcollation::text")
+    assert shop.rows(collation.replace("'o', 'plain'", "'named'")) == [("text", '"C"')]
 
 
 @pytest.mark.parametrize(
