@@ -30,8 +30,8 @@ case class ViewTarget(url: String, user: String, password: String, table: String
     p.setProperty("password", password) // an empty one keeps the driver from ~/.pgpass
     p.setProperty("ApplicationName", "pgstream worker")
     p.setProperty("tcpKeepAlive", "true")
-    // Where this machine dies without a word, its row of the ledger is free in seconds: another server's worker waits for it.
     if (store.nonEmpty) p.setProperty("socketFactory", classOf[KeptAlive].getName)
+    // Where this machine dies without a word, its row of the ledger is free in seconds: another server's worker waits for it.
     if (home == ViewTarget.Ours) p.setProperty("options", "-c tcp_keepalives_idle=3 -c tcp_keepalives_interval=1 -c tcp_keepalives_count=3")
     more.foreach { case (k, v) => p.setProperty(k, v) }
     Class.forName("org.postgresql.Driver")
