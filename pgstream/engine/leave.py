@@ -31,7 +31,9 @@ _PATIENCE_S = 60
 INTENT = "intent"
 """The file in a source's folder of the checkpoint: a JSON object with ``store``, the store's name."""
 LEFT = "left"
-"""The folder among the checkpoints with a copy of each such file whose store could not be asked."""
+"""The folder among the checkpoints with a copy of each such file whose store could not be asked, in a folder of each
+organization: those of one server may share the checkpoints, and do not know each other's stores.
+"""
 PAUSE_S = 10.0
 
 
@@ -39,7 +41,8 @@ async def leave(catalog: Catalog, checkpoint: Path) -> None:
     """Take away what the sources of a checkpoint left. What cannot be had now is remembered, and the log says so."""
     for file, left in await asyncio.to_thread(_left, checkpoint, f"sources/*/{INTENT}"):
         if not await _ask(catalog, left["store"], left, partial(_forget, left)):
-            await asyncio.to_thread(_remember, file, checkpoint)
+            kept = _remembered(catalog, checkpoint.parent) / f"{checkpoint.name}-{file.parent.name}.json"
+            await asyncio.to_thread(_remember, file, kept)
 
 
 class Leftovers:
@@ -49,19 +52,22 @@ class Leftovers:
     """
 
     def __init__(self, catalog: Catalog, checkpoints: Path | None) -> None:
-        self._catalog = catalog
-        self._folder = None if checkpoints is None else checkpoints / LEFT
+        self._catalog, self._checkpoints = catalog, checkpoints
         self._next = 0.0
 
     async def look(self) -> None:
         """Ask each store once, when it is time to look again; of one that is still away the rest waits, too."""
         now = asyncio.get_running_loop().time()
-        if self._folder is None or now < self._next:
+        if self._checkpoints is None or now < self._next:
             return
         away = set[str]()
-        for file, left in await asyncio.to_thread(_left, self._folder, "*.json"):
+        for file, left in await asyncio.to_thread(_left, _remembered(self._catalog, self._checkpoints), "*.json"):
             store = left["store"]
             if store in away:
+                continue
+            if store not in self._catalog.snapshot.stores:
+                log.warning("left behind for good, the store is dropped", store=store, what=left)
+                await asyncio.to_thread(file.unlink, missing_ok=True)
                 continue
             try:
                 await _take(self._catalog, store, partial(_forget, left))
@@ -146,10 +152,13 @@ def _left(folder: Path, pattern: str) -> list[tuple[Path, dict[str, Any]]]:
     return out
 
 
-def _remember(file: Path, checkpoint: Path) -> None:
+def _remembered(catalog: Catalog, checkpoints: Path) -> Path:
+    return checkpoints / LEFT / catalog.snapshot.organization.id
+
+
+def _remember(file: Path, kept: Path) -> None:
     """In one step: what is read half would be taken for nothing."""
-    kept = checkpoint.parent / LEFT / f"{checkpoint.name}-{file.parent.name}.json"
-    kept.parent.mkdir(exist_ok=True)
+    kept.parent.mkdir(parents=True, exist_ok=True)
     written = kept.with_suffix(".new")
     written.write_bytes(file.read_bytes())
     os.replace(written, kept)

@@ -484,9 +484,9 @@ def test_a_store_that_was_away_when_its_query_ended_keeps_nothing(
     within(60, lambda: (query, "terminated") in [(r[0], r[3]) for r in db.execute("LIST QUERIES WITH ('all')")])
     assert not (server.data_dir / "checkpoints" / query).exists()
     noted = server.data_dir / "checkpoints" / "left"
-    assert [f.name for f in noted.iterdir()] == [f"{query}-0.json"]
+    assert [f.name for f in noted.rglob("*.json")] == [f"{query}-0.json"]
     shop.start()
-    within(60, lambda: not list(noted.iterdir()))
+    within(60, lambda: not list(noted.rglob("*.json")))
     assert not shop.rows(left)
 
 

@@ -20,6 +20,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pgstream import traces
+from pgstream.catalog.records import ObjectRecord, Snapshot
 from pgstream.catalog.rights import Reading
 from pgstream.engine import channel, compute, engine, leave, leftover, life, pool, readers, results, suspects
 from pgstream.engine.channel import Ended, Fault
@@ -38,7 +39,7 @@ from pgstream.errors import (
     TooManyStreams,
 )
 from pgstream.planner.plan import VERSION, Plan, RecordSink
-from tests.unit.engine.conftest import FAKE, Bench, result_plan, source, until, view_plan
+from tests.unit.engine.conftest import FAKE, Bench, FakeCatalog, result_plan, source, until, view_plan
 
 
 def alive(pid: int) -> bool:
@@ -523,7 +524,31 @@ async def test_what_a_store_kept_that_was_away_goes_when_it_is_back(
     await leftovers.look()
     await leftovers.look()
     assert asked[3:] == ["s0", "s1"]
-    assert not list((folder / leave.LEFT).iterdir())
+    assert not list((folder / leave.LEFT).rglob("*.json"))
+
+
+async def test_what_stores_have_kept_is_of_one_organization(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a server share a ``checkpoint_dir``: another has no such store, or one of the same name."""
+
+    class Away:
+        async def forget(self, left: Any) -> None:
+            raise StoreUnreachable(name="k", why="it is away")
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr(leave.stores, "open_admin", lambda *_: Away())
+    folder, other = bench.folder / "checkpoints", FakeCatalog()
+    (folder / "q" / "sources" / "0").mkdir(parents=True)
+    (folder / "q" / "sources" / "0" / "intent").write_text(json.dumps({"store": "k"}))
+    await leave.leave(bench.catalog, folder / "q")  # type: ignore[arg-type]
+    own = ObjectRecord("organization", "acme", id="acme", organization="", owner="orgadmin")
+    other.snapshot = Snapshot(objects={own.key: own})
+    await leave.Leftovers(other, folder).look()  # type: ignore[arg-type]
+    assert len(list((folder / leave.LEFT).rglob("*.json"))) == 1
+    bench.catalog.snapshot = Snapshot()
+    await leave.Leftovers(bench.catalog, folder).look()  # type: ignore[arg-type]
+    assert not list((folder / leave.LEFT).rglob("*.json")), "the store is dropped: nobody can be asked"
 
 
 async def test_old_queries_are_forgotten_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
