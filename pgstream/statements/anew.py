@@ -48,6 +48,7 @@ class ViewAnew(Statement):
         """Whether the query would read again all that it has read, and the offsets that it began with, by topic and
         partition. Errors: NotReady, NotYet.
         """
+        self._check_names(plan)
         for read in view_sources(plan.root):
             if not _is_as_read(ctx, read):
                 raise self.lost(f"{read.relation}, which its query reads, is another view by now")
@@ -62,6 +63,14 @@ class ViewAnew(Statement):
             await self._check_topic(ctx, source, first, end)
             found[source.entity] = {p: first.get(p, 0) for p in {**first, **end}}
         return found
+
+    def _check_names(self, plan: Plan) -> None:
+        """Where the query began is known by topic alone: that of one store is not where that of another begins."""
+        stores: dict[str, str] = {}
+        for source in sources(plan.root):
+            if stores.setdefault(source.entity, source.store) != source.store:
+                what = f'{self.words[0]} of a view that reads topics "{source.entity}" of two stores'
+                raise NotYet(what=what, at=self.name.at, hint=_ANEW)
 
     async def _had(self, ctx: Context, query: QueryRecord) -> dict[tuple[str, str], dict[str, int]]:
         """How far the query has read, by store and topic."""

@@ -16,6 +16,7 @@ from pgstream.planner import plan as p
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import checks
 from pgstream.statements.checks import CheckMaterializedView
+from pgstream.statements.repairs import RepairMaterializedView
 
 STATEMENT = CheckMaterializedView(QName(("v",), 24), 100)
 SOURCE = p.Source("s", "main.public.s", "stream", "k", "t", [p.Column("a", "BIGINT")], "json",
@@ -106,6 +107,16 @@ def test_views_of_another_database_have_no_moment_in_common() -> None:
     with pytest.raises(PgStreamError, match=r"over main\.public\.w, which is in another database") as e:
         STATEMENT._reads(cast(Any, ctx), cast(Any, there), plan)
     assert e.value.sqlstate == "0A000"
+
+
+def test_topics_of_one_name_in_two_stores() -> None:
+    """Each begins elsewhere: a repair would begin to read one where the other did."""
+    other = structs.replace(SOURCE, alias="o", relation="main.public.o", store="l")
+    plan, query = p.Plan(p.Union([SOURCE, other]), SINK), cast(Any, SimpleNamespace(id="q"))
+    for statement in (STATEMENT, RepairMaterializedView(STATEMENT.name)):
+        with pytest.raises(PgStreamError, match=rf'{statement.words[0]} of a view that reads topics "t" of two') as e:
+            asyncio.run(statement.check_sources(cast(Any, None), query, plan))
+        assert (e.value.sqlstate, e.value.at) == ("0A000", 24)
 
 
 @pytest.mark.parametrize(("actual", "hint"), [("starting", "DESCRIBE QUERY"), ("errored", "RESTART QUERY")])
