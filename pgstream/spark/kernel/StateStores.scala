@@ -9,7 +9,7 @@ import org.apache.hadoop.conf.Configuration
 import org.rocksdb.{BlockBasedTableConfig, FlushOptions, Options, ReadOptions, RocksDB => Native, RocksIterator, Statistics, WriteOptions}
 
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.timers.TimerStateUtils
-import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBEventForwarder, RocksDBStateStoreProvider}
+import org.apache.spark.sql.execution.streaming.state.{RocksDB, RocksDBConf, RocksDBEventForwarder, RocksDBLoader, RocksDBStateStoreProvider}
 
 /**
  * RocksDB as Spark keeps state in it, with a memory of the values that were read or written last.
@@ -43,7 +43,10 @@ class LeanStateStores extends StateStores {
 class RememberingDB(root: String, conf: RocksDBConf, local: File, hadoop: Configuration, id: String, families: Boolean,
     checkpointIds: Boolean, partition: Int, events: Option[RocksDBEventForwarder], unique: Option[String], timersByKey: Boolean)
     extends {
-      override val rocksDbOptions: Options = new ClosingOptions
+      override val rocksDbOptions: Options = {
+        RocksDBLoader.loadLibrary() // Spark's way, before options do it on a thread that may be interrupted meanwhile
+        new ClosingOptions
+      }
     } with RocksDB(root, conf, local, hadoop, id, families, checkpointIds, partition, events, unique) {
   private val uncounted = ConcurrentHashMap.newKeySet[String]
   @volatile private var memory: Remembering = _
