@@ -42,7 +42,10 @@ async def leave(catalog: Catalog, checkpoint: Path) -> None:
     for file, left in await asyncio.to_thread(_left, checkpoint, f"sources/*/{INTENT}"):
         if not await _ask(catalog, left["store"], left, partial(_forget, left)):
             kept = _remembered(catalog, checkpoint.parent) / f"{checkpoint.name}-{file.parent.name}.json"
-            await asyncio.to_thread(_remember, file, kept)
+            try:
+                await asyncio.to_thread(_remember, file, kept)
+            except OSError as e:  # a full disk gets room by what the query's end takes away
+                log.warning("what is left behind could not be remembered", what=left, why=str(e))
 
 
 class Leftovers:

@@ -527,6 +527,19 @@ async def test_what_a_store_kept_that_was_away_goes_when_it_is_back(
     assert not list((folder / leave.LEFT).rglob("*.json"))
 
 
+async def test_a_query_ends_where_nothing_can_be_remembered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> Any:
+        raise StoreUnreachable(name="k", why="it is away")
+
+    monkeypatch.setattr(leave.stores, "open_admin", away)
+    id, folder = bench.catalog.add(), bench.folder / "checkpoints"
+    (folder / id / "sources" / "0").mkdir(parents=True)
+    (folder / id / "sources" / "0" / "intent").write_text(json.dumps({"store": "k"}))
+    (folder / leave.LEFT).write_text("in the way, as a full disk would be")
+    await bench.engine.terminate(id)
+    assert bench.catalog.records[id].actual == "terminated" and not (folder / id).exists()
+
+
 async def test_what_stores_have_kept_is_of_one_organization(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a server share a ``checkpoint_dir``: another has no such store, or one of the same name."""
 
