@@ -49,7 +49,7 @@ def aggregate(r: random.Random, rows: Expressions, order: str = "", distinct: bo
             text = ' COLLATE "C"' if e.type == "str" else ""
             return E(f"{word}({e.ours}){where}", f"{word}({e.pg}{text}){where_pg}", e.type)
         case "sum":
-            return call("SUM", rows.of("int"), "int")
+            return call("SUM", rows.of("int"), "int", "({})::bigint")
         case "avg":
             return call("AVG", rows.of("int"), "int", "trunc({})::bigint")
         case "dec":
@@ -65,7 +65,7 @@ def aggregate(r: random.Random, rows: Expressions, order: str = "", distinct: bo
         case "distinct":
             if r.random() < 0.3:
                 e = rows.of("int")
-                return E(f"SUM(DISTINCT {e.ours}){where}", f"sum(DISTINCT {e.pg}){where_pg}", "int")
+                return E(f"SUM(DISTINCT {e.ours}){where}", f"(sum(DISTINCT {e.pg}){where_pg})::bigint", "int")
             e = rows.any()
             return E(f"COUNT(DISTINCT {e.ours}){where}", f"count(DISTINCT {e.pg}){where_pg}", "int")
         case "list":
