@@ -7,7 +7,9 @@ prefixes. Must not know: how sources are made, GROUP BY. Start reading at ``join
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import not_
 
 from sqlglot import exp
 
@@ -25,10 +27,11 @@ _HOW = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 @dataclass(frozen=True, slots=True)
 class On:
-    """An ON clause: equalities of an expression of each side, and its other conditions."""
+    """An ON clause: equalities of an expression of each side, as they are written, and its other conditions."""
 
     keys: list[Pair]
     rest: list[exp.Expr]
+    written: list[exp.Expr] = field(default_factory=list)
 
 
 def join(
@@ -69,6 +72,8 @@ def _joined(
     alone = _of_one_row(left, right)
     on = _on(node, left_scope, right_scope, alone) if node.args.get("on") else On(shared or _meets(node, alone), [])
     apart = _apart(node, left, right, on)
+    if left.mode == "append" and right.kind == "changelog" and apart is None:
+        on = _by_key(on, right)
     unbounded = expires and apart is None and all(_kept(s) for s in (left, right))
     if not unbounded:
         _check(node, left, right, apart, on)
@@ -271,7 +276,17 @@ def _on(node: exp.Join, left: Scope, right: Scope, alone: bool) -> On:
         _explain(parts[0], left, right)
         raise NotSupported(what="a join condition on one side only", at=at(parts[0]),
                            hint="ON compares a column of each relation.")  # fmt: skip
-    return On(keys, [part for part, pair in zip(parts, pairs, strict=True) if pair is None])
+    given = [pair is not None for pair in pairs]
+    return On(keys, [*compress(parts, map(not_, given))], [*compress(parts, given)])
+
+
+def _by_key(on: On, right: Step) -> On:
+    """Of a temporal join's equalities those that name the version; of other columns they are conditions as others."""
+    wanted = {Column(k, k).sql for k in right.key}
+    if not on.written or not wanted < {b.sql for _, b in on.keys}:
+        return on
+    names = [b.sql in wanted for _, b in on.keys]
+    return On([*compress(on.keys, names)], [*on.rest, *compress(on.written, map(not_, names))])
 
 
 def _is_true(condition: exp.Expr) -> bool:

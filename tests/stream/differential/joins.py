@@ -167,7 +167,11 @@ class Joins(Windows):
             kinds = {c: kinds[c] for c in shown}
         mine = tuple(Column(c, k, f"{alias}.{c}", f"{alias}.{c}") for c, k in kinds.items())
         on, on_pg = " AND ".join(self.on(key, right) for key, right in pairs), "true"
-        if self.chance(0.25):
+        pairs = [(x, y) for x in left.columns for y in mine if x.type == y.type == "str" and y.name not in KEYS[name]]
+        if pairs and self.chance(0.1):
+            x, y = self.r.choice(pairs)
+            on, on_pg = f"{self.on(x, y)} AND {on}", f"{x.pg} = {y.pg}"
+        elif self.chance(0.25):
             more = Expressions(self.r, left.columns + mine, 1).condition()
             on, on_pg = f"{on} AND ({more.ours})", more.pg
         return Rows(
