@@ -14,7 +14,7 @@ from operator import not_
 from sqlglot import exp
 
 from pgstream.errors import InvalidStatement, NotSupported, NotYet, PgStreamError
-from pgstream.planner import comparisons, nulls, plan, using
+from pgstream.planner import comparisons, infer, nulls, plan, using
 from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Bounds, Step, retracting, watermarked
@@ -70,7 +70,10 @@ def _joined(
     (left, left_scope), (right, right_scope) = one, two
     made: plan.Node
     alone = _of_one_row(left, right)
-    on = _on(node, left_scope, right_scope, alone) if node.args.get("on") else On(shared or _meets(node, alone), [])
+    key = _version_key(node, left, right)
+    on = On(shared or _meets(node, alone), [])
+    if node.args.get("on"):
+        on = _on(node, left_scope, right_scope, alone, key)
     apart = _apart(node, left, right, on)
     if left.mode == "append" and right.kind == "changelog" and apart is None:
         on = _by_key(on, right)
@@ -262,11 +265,16 @@ def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> 
         )  # fmt: skip
 
 
-def _on(node: exp.Join, left: Scope, right: Scope, alone: bool) -> On:
+def _on(node: exp.Join, left: Scope, right: Scope, alone: bool, key: Collection[str]) -> On:
+    """``key``: the columns that name a version of the right side, where constants may stand for some of them."""
     condition = node.args["on"].unnest()
     conditions = condition.flatten() if isinstance(condition, exp.And) else [condition]
     parts = [part for c in conditions for part in comparisons.apart(c.unnest())]
     pairs = [_pair(p, left, right) for p in parts]
+    missing = set(key) - {pair[1].sql for pair in pairs if pair is not None}
+    fixed = [_constant(p, right, missing) if pair is None else pair for p, pair in zip(parts, pairs, strict=True)]
+    if missing <= {pair[1].sql for pair in fixed if pair is not None}:
+        pairs = fixed
     keys = [p for p in pairs if p is not None]
     if not keys and alone:
         return On(_meets(node, alone), [p for p in parts if not _is_true(p)])
@@ -278,6 +286,45 @@ def _on(node: exp.Join, left: Scope, right: Scope, alone: bool) -> On:
                            hint="ON compares a column of each relation.")  # fmt: skip
     given = [pair is not None for pair in pairs]
     return On(keys, [*compress(parts, map(not_, given))], [*compress(parts, given)])
+
+
+def _version_key(node: exp.Join, left: Step, right: Step) -> set[str]:
+    """The columns that name a version of a changelog which a stream is joined with; none in any other join."""
+    versions = left.mode == "append" and right.mode != "append" and "within" not in node.this.meta
+    return {Column(k, k).sql for k in right.key} if versions else set()
+
+
+def _constant(condition: exp.Expr, right: Scope, wanted: Collection[str]) -> Pair | None:
+    """The equality of one of the wanted columns with a constant; None for any other condition."""
+    if not isinstance(condition, exp.EQ):
+        return None
+    for one, two in ((condition.this, condition.expression), (condition.expression, condition.this)):
+        if not _is_constant(one) or not isinstance(two.unnest(), exp.Column) or not _is_of(two, right, wanted):
+            continue
+        value, column = Compiler(right, "ON").compare(one, "=", two)
+        if column.type is None:
+            continue
+        sql, literal = value.sql, one.unnest()
+        if not infer.can_match(value.type, column.type):
+            if not isinstance(literal, exp.Literal) or not literal.is_string:
+                continue
+            sql = f"cast({sql} as {column.type.spark})"
+        return plan.Expr("key", sql, at(one)), plan.Expr("key", column.sql, at(two))
+    return None
+
+
+def _is_of(value: exp.Expr, scope: Scope, wanted: Collection[str]) -> bool:
+    """Whether a column is one of the wanted ones of a relation."""
+    try:
+        return Compiler(scope, "ON").compile(value).sql in wanted
+    except PgStreamError:
+        return False
+
+
+def _is_constant(value: exp.Expr) -> bool:
+    value = value.unnest()
+    inner = value.this if isinstance(value, exp.Neg | exp.Cast) else value
+    return isinstance(inner, exp.Literal | exp.Boolean)
 
 
 def _by_key(on: On, right: Step) -> On:
