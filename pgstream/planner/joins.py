@@ -35,14 +35,23 @@ class On:
 
 
 def join(
-    node: exp.Join, one: tuple[Step, Scope], two: tuple[Step, Scope], *, expires: bool = False
+    node: exp.Join,
+    one: tuple[Step, Scope],
+    two: tuple[Step, Scope],
+    *,
+    expires: bool = False,
+    where: exp.Expr | None = None,
 ) -> tuple[Step, Scope]:
-    """The join of what is built so far with one more relation. ``expires``: its state has a time to live.
+    """The join of what is built so far with one more relation. ``expires``: its state has a time to live. ``where``:
+    what the select asks of its rows, which says what relations with a comma between them are joined on.
 
     Errors: NotYet, NotSupported, InvalidStatement.
     """
     (left, left_scope), (right, right_scope) = one, two
-    how = _how(node, _of_one_row(left, right))
+    alone = _of_one_row(left, right)
+    if where is not None and not alone:
+        node = _with_where(node, where, one, two)
+    how = _how(node, alone)
     names = using.names(node, left_scope.columns, right_scope.columns)
     shared = using.pairs(names, left_scope, right_scope)
     if how == "right":
@@ -58,6 +67,24 @@ def join(
     if how == "full":
         declared = declared and all(nulls.given(left.node, a.sql) or nulls.given(right.node, b.sql) for a, b in shared)
     return using.merged((step, scope), names, (left_scope, right_scope), how, declared)
+
+
+def _with_where(node: exp.Join, where: exp.Expr, one: tuple[Step, Scope], two: tuple[Step, Scope]) -> exp.Join:
+    """A join that says nothing of its rows, as a comma does not, with the equalities of WHERE as its ON; any other as
+    it is. WHERE stays what it was above it.
+    """
+    common = node.args.get("on") or node.args.get("using") or node.args.get("method") or node.args.get("side")
+    if common or str(node.args.get("kind") or "") not in ("", "CROSS"):
+        return node
+    (left, left_scope), (right, right_scope) = one, two
+    parts = [p for p in _parts(where) if not p.find(exp.Query)]
+    key = _version_key(node, left, right)
+    met = [p for p in parts if _pair(p, left_scope, right_scope) or _constant(p, right_scope, key)]
+    if not met:
+        return node
+    made = exp.Join(**{**node.args, "kind": None, "on": exp.and_(*met, copy=True, wrap=False)})
+    made.meta.update(node.meta)
+    return made
 
 
 def _joined(
@@ -267,9 +294,7 @@ def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> 
 
 def _on(node: exp.Join, left: Scope, right: Scope, alone: bool, key: Collection[str]) -> On:
     """``key``: the columns that name a version of the right side, where constants may stand for some of them."""
-    condition = node.args["on"].unnest()
-    conditions = condition.flatten() if isinstance(condition, exp.And) else [condition]
-    parts = [part for c in conditions for part in comparisons.apart(c.unnest())]
+    parts = _parts(node.args["on"])
     pairs = [_pair(p, left, right) for p in parts]
     missing = set(key) - {pair[1].sql for pair in pairs if pair is not None}
     fixed = [_constant(p, right, missing) if pair is None else pair for p, pair in zip(parts, pairs, strict=True)]
@@ -286,6 +311,13 @@ def _on(node: exp.Join, left: Scope, right: Scope, alone: bool, key: Collection[
                            hint="ON compares a column of each relation.")  # fmt: skip
     given = [pair is not None for pair in pairs]
     return On(keys, [*compress(parts, map(not_, given))], [*compress(parts, given)])
+
+
+def _parts(condition: exp.Expr) -> list[exp.Expr]:
+    """The conditions that must all be met."""
+    condition = condition.unnest()
+    conditions = condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return [part for c in conditions for part in comparisons.apart(c.unnest())]
 
 
 def _version_key(node: exp.Join, left: Step, right: Step) -> set[str]:
