@@ -70,19 +70,27 @@ def join(
 
 
 def _with_where(node: exp.Join, where: exp.Expr, one: tuple[Step, Scope], two: tuple[Step, Scope]) -> exp.Join:
-    """A join that says nothing of its rows, as a comma does not, with the equalities of WHERE as its ON; any other as
-    it is. WHERE stays what it was above it.
+    """An inner join with equalities of WHERE in its ON: all of them where it says nothing of its rows, as a comma does
+    not, and where it names a part of a version's key those of the other part. WHERE stays what it was above it.
     """
-    common = node.args.get("on") or node.args.get("using") or node.args.get("method") or node.args.get("side")
-    if common or str(node.args.get("kind") or "") not in ("", "CROSS"):
+    on, kind = node.args.get("on"), str(node.args.get("kind") or "")
+    common = node.args.get("using") or node.args.get("method") or node.args.get("side")
+    if common or kind not in ("", "INNER", "CROSS"):
         return node
     (left, left_scope), (right, right_scope) = one, two
-    parts = [p for p in _parts(where) if not p.find(exp.Query)]
     key = _version_key(node, left, right)
-    met = [p for p in parts if _pair(p, left_scope, right_scope) or _constant(p, right_scope, key)]
+    if on is not None:
+        given = [_pair(p, left_scope, right_scope) for p in _parts(on)]
+        key -= {pair[1].sql for pair in given if pair is not None}
+    met = []
+    for part in _parts(where):
+        pair = None if part.find(exp.Query) else _pair(part, left_scope, right_scope)
+        if _constant(part, right_scope, key) or (pair is not None and (on is None or pair[1].sql in key)):
+            met.append(part)
     if not met:
         return node
-    made = exp.Join(**{**node.args, "kind": None, "on": exp.and_(*met, copy=True, wrap=False)})
+    met = met if on is None else [on.unnest(), *met]
+    made = exp.Join(**{**node.args, "kind": None, "on": exp.and_(*met, wrap=False)})
     made.meta.update(node.meta)
     return made
 
