@@ -142,7 +142,10 @@ class Scope:
         if found:
             raise AmbiguousColumn(name=name, at=at(node))
         shown = ".".join((*qualifier, name))
-        raise UndefinedColumn(name=shown, at=at(node), hint=closest(name, (c.name for c in known)))
+        hint = closest(name, (c.name for c in known))
+        if name == "window_time" and any(c.name == "window_end" for c in known):
+            hint = "Leave it out: the rows of a window have its end less 1 ms as their event time."
+        raise UndefinedColumn(name=shown, at=at(node), hint=hint)
 
     def has(self, name: str) -> bool:
         """Whether some relation has a column of this name."""

@@ -515,7 +515,8 @@ class Compiler:
             if name.upper() in (*RANKS, *NEIGHBOURS):
                 raise InvalidStatement(what=f"window function {name.lower()} requires an OVER clause", at=at(node))
             if name.upper() in PLANNED:
-                raise NotYet(what=f"function {name.upper()}", at=at(node))
+                hint = "Write FROM s CROSS JOIN UNNEST(a) AS e(x)." if name.upper() == "UNNEST" else None
+                raise NotYet(what=f"function {name.upper()}", at=at(node), hint=hint)
             close = difflib.get_close_matches(name.upper(), FUNCTIONS, 1, 0.7)
             hint = f"Perhaps you meant {close[0].lower()}." if close else "docs/functions.md lists the functions."
             if name.upper() in ELSEWHERE:

@@ -379,6 +379,8 @@ _FORMS = {
     "GROUP_CONCAT": "LISTAGG(s, ',')", "IIF": "IF(condition, a, b)", "ISNULL": "x IS NULL", "LCASE": "LOWER(s)",
     "LEN": "CHAR_LENGTH(s)", "NVL": "COALESCE(a, b)", "REGEXP_MATCH REGEXP_MATCHES": "REGEXP_EXTRACT(s, 'pattern')",
     "TO_CHAR": "DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm:ss'), or CAST(x AS VARCHAR)", "TO_JSON": "JSON_STRING(x)",
+    "PROCTIME": "CURRENT_TIMESTAMP; ROWTIME() is a row's event time",
+    "STRUCT NAMED_STRUCT": "CAST(ROW(a, b) AS STRUCT<x INTEGER, y VARCHAR>)",
     "TO_NUMBER": "CAST(s AS DECIMAL(18, 2))", "UCASE": "UPPER(s)",
 }  # fmt: skip
 ELSEWHERE = {name: form for names, form in _FORMS.items() for name in names.split()}

@@ -294,9 +294,14 @@ def _check_versions(node: exp.Join, how: str, keys: list[Pair], right: Step) -> 
     wanted, given = {Column(k, k).sql for k in right.key}, {b.sql for _, b in keys}
     if not right.key or wanted != given:
         listed = ", ".join(right.key) or "none"
+        hint = "Declare its topic as a changelog with the key that is joined on."
+        if right.mode == "append":
+            hint = "Write WITHIN n SECONDS before ON: a window's row has the window's end as its time."
+        elif right.stateful:
+            hint = "Join on its whole key, or group it by the columns that are joined on."
         raise NotSupported(
             what="a join with a changelog on other than its primary key", at=at(node.args.get("on")) or at(node),
-            detail=f"Its key: {listed}.", hint="Declare its topic as a changelog with the key that is joined on.",
+            detail=f"Its key: {listed}.", hint=hint,
         )  # fmt: skip
 
 
@@ -313,7 +318,7 @@ def _on(node: exp.Join, left: Scope, right: Scope, alone: bool, key: Collection[
         return On(_meets(node, alone), [p for p in parts if not _is_true(p)])
     if not keys:
         if not isinstance(parts[0], exp.EQ):
-            raise NotYet(what="a join on other than an equality", at=at(parts[0]), hint=_ONE)
+            raise NotYet(what="a join on other than an equality", at=at(parts[0]) or at(node), hint=_ONE)
         _explain(parts[0], left, right)
         raise NotSupported(what="a join condition on one side only", at=at(parts[0]),
                            hint="ON compares a column of each relation.")  # fmt: skip

@@ -7,12 +7,13 @@ Must not know: Spark beyond its SQL text, the sink, sessions. Start reading at `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from sqlglot import exp
 
-from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedFunction
+from pgstream.errors import InvalidStatement, NotSupported, NotYet, UndefinedColumn, UndefinedFunction
 from pgstream.planner import joins, lookup_joins, plan, records, semi_joins
 from pgstream.planner.bind import Item, Scope, at, renamed
 from pgstream.planner.bounded import Bounded, Cte, Env
@@ -39,6 +40,7 @@ from pgstream.planner.unnest import is_unnest, unnest
 from pgstream.sql.select import fold, qname
 
 _ENDLESS = "What does not end has no order. CREATE MATERIALIZED VIEW … AS SELECT … ORDER BY … LIMIT n keeps it."
+_ELEMENTS = "Write CROSS JOIN UNNEST(array) AS name(column); SPLIT(s, ',') makes an array of a text."
 _REFUSED_CLAUSES = (
     ("offset", "OFFSET"),
     ("qualify", "QUALIFY"),
@@ -134,10 +136,11 @@ class Planner:
         wants: set[str] = set()
         if where is not None:
             step = bounded(step, scope, where.this, self.numbering)
-        if parts.asking:
-            step, scope = self._asked(parts, (step, scope), wants, env)
-        elif where is not None:
-            step = self._filter(step, scope, where.this, wants, env)
+        with _without_its_names(tree, "WHERE"):
+            if parts.asking:
+                step, scope = self._asked(parts, (step, scope), wants, env)
+            elif where is not None:
+                step = self._filter(step, scope, where.this, wants, env)
         if grouped is not None:
             self.versions = versions and tells_versions(step, scope, tree.args.get("group"))
             made = self._grouped(tree, (step, scope), wants, (top, last and not overs), env)
@@ -185,7 +188,8 @@ class Planner:
         asked = self._lookups(compiler, grouping.fields, env)
         outputs = select_list(tree, scope, compiler)
         having = compiler.other("HAVING")
-        kept = self._having(tree.args.get("having"), having, grouping.fields, env)
+        with _without_its_names(tree, "HAVING"):
+            kept = self._having(tree.args.get("having"), having, grouping.fields, env)
         wants = wants | grouping.wants | compiler.inside.wants | having.inside.wants
         _check_watermark(tree, wants if step.mode != "append" else compiler.wants | having.wants)
         made = kept(
@@ -321,7 +325,8 @@ class Planner:
             scope = Scope((Item(name or "unnamed_subquery", step.columns, at=at(node)),), placed=step.placed)
             return step, windowed(scope, window)
         if not isinstance(node, exp.Table):
-            raise NotYet(what=node.key.upper(), at=at(node))
+            hint = None if isinstance(node.this, exp.Subquery) else _ELEMENTS
+            raise NotYet(what=node.key.upper(), at=at(node), hint=hint if isinstance(node, exp.Lateral) else None)
         if not isinstance(node.this, exp.Identifier):
             raise NotYet(what="a table function", at=at(node))
         only(node, "this", "db", "catalog", "alias", "hints", "match")
@@ -358,6 +363,17 @@ class Planner:
         scope = Scope((Item(alias or fold(node.this), step.columns, at=at(node)),), placed=step.placed)
         scope = renamed(scope, cte.columns, at(cte.query)) if cte.columns else scope
         return step, windowed(scope, window)
+
+
+@contextmanager
+def _without_its_names(tree: exp.Select, clause: str) -> Iterator[None]:
+    """A clause in which the names that the select list gives are not known, and which says so."""
+    try:
+        yield
+    except UndefinedColumn as e:
+        if e.values["name"] in (fold(n.args["alias"]) for n in tree.expressions if isinstance(n, exp.Alias)):
+            e.hint = f"{clause} knows no names that the select list gives: write the expression itself."
+        raise
 
 
 def _place(clause: object, tree: exp.Expr) -> int | None:

@@ -284,7 +284,8 @@ class DeltaStreamParser(Parser):
         if self._curr.token_type is WITHIN:
             at = self._curr.start
             self._advance()
-            table.meta["within"] = (self._duration(), at)
+            with _hinted("Write WITHIN 5 MINUTES."):
+                table.meta["within"] = (self._duration(), at)
         return table
 
     def _match_recognize(self, table: exp.Expr) -> None:
