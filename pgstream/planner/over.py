@@ -187,6 +187,19 @@ class Overs:
         return replace(step, times=frozenset(), bounds=Bounds(), placed=False) if ahead else step
 
 
+def of_windows(step: Step) -> frozenset[str]:
+    """The bounds of the windows whose groups these rows are, if they are: by them they stand in the order of their
+    event times, which are the ends less 1 ms.
+    """
+    node = step.node
+    while isinstance(node, plan.Filter | plan.Project):
+        node = node.input
+    if not isinstance(node, plan.Aggregate) or step.mode != "append":
+        return frozenset()
+    bounds = step.bounds
+    return frozenset(f for f in (bounds.end, bounds.start if bounds.size_ms else "") if f)
+
+
 _HERE = plan.Union([])  # the input of a step that is not placed yet
 
 

@@ -29,7 +29,7 @@ from pgstream.planner.grouping import (
     tells_versions,
 )
 from pgstream.planner.outputs import Output, hides_window, only, project, select_list
-from pgstream.planner.over import Overs
+from pgstream.planner.over import Overs, of_windows
 from pgstream.planner.ranks import Numbering, bounded
 from pgstream.planner.recognize import recognized
 from pgstream.planner.relations import Relations, Virtual, given, opened, windowed
@@ -172,7 +172,7 @@ class Planner:
 
     def _over(self, compiler: Compiler, step: Step) -> Overs:
         """What the select list computes OVER the rows of a step."""
-        over = Overs([c.field for c in step.columns], step.times, self.numbering)
+        over = Overs([c.field for c in step.columns], step.times | of_windows(step), self.numbering)
         compiler.over = over.add
         return over
 
