@@ -1,8 +1,9 @@
 """Subqueries over streams and changelogs in the WHERE of a changelog: joins that add no columns.
 
-``x IN (SELECT …)`` meets the distinct rows of its query; a scalar subquery is the single row of an aggregate without
-GROUP BY. Owns: which conditions are such, and what is left of WHERE above the join.
-Must not know: FROM, how a query is planned (it is told). Start reading at ``apart`` and ``joined``.
+``x IN (SELECT …)`` meets the distinct rows of its query, and EXISTS that one equality links to the rows is such a
+condition; a scalar subquery is the single row of an aggregate without GROUP BY. Owns: which conditions are such, and
+what is left of WHERE above the join. Must not know: FROM, how a query is planned (it is told).
+Start reading at ``apart`` and ``joined``.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from pgstream.errors import InvalidStatement, NotSupported
 from pgstream.planner import joins
 from pgstream.planner.bind import Item, Scope, at
 from pgstream.planner.bounded import Bounded, Env
+from pgstream.planner.expressions import has_aggregate
 from pgstream.planner.grouping import distinct_rows
 from pgstream.planner.steps import Step
 from pgstream.sql.select import fold
 
 Filter = Callable[[Step, Scope, exp.Expr], Step]
 Plan = Callable[[exp.Expr], Step]
+_PLAIN = {"expressions", "from_", "joins", "where", "operation_modifiers"}
 _HINT = "Keep it as a materialized view and ask that, or write a join."
 
 
@@ -39,13 +42,23 @@ def apart(where: exp.Expr | None, bounded: Bounded, env: Env) -> Where:
         return Where([], [])
     condition = where.unnest()
     parts = [p.unnest() for p in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
-    found = [(p, _query(p)) for p in parts]
-    asking = [(p, q) for p, q in found if q is not None and _is_endless(q, bounded, env)]
-    return Where(asking, [p for p in parts if all(p is not a for a, _ in asking)])
+    asking: list[tuple[exp.Expr, exp.Expr]] = []
+    others = []
+    for part in parts:
+        query = _query(part)
+        if query is None or not _is_endless(query, bounded, env):
+            others.append(part)
+            continue
+        among = _among(query) if isinstance(part, exp.Exists) else None
+        asking.append((part, query) if among is None else among)
+    return Where(asking, others)
 
 
 def _query(part: exp.Expr) -> exp.Expr | None:
     """The only subquery of a condition ``x IN (query)``, or of one that compares with its value."""
+    if isinstance(part, exp.Exists):
+        asked: exp.Expr = part.this
+        return asked.unnest()
     if isinstance(part, exp.In):
         query = part.args.get("query")
         return query.unnest() if isinstance(query, exp.Subquery) and not part.this.find(exp.Subquery) else None
@@ -56,6 +69,46 @@ def _query(part: exp.Expr) -> exp.Expr | None:
     return found[0].unnest() if len(found) == 1 and not part.find(exp.Any, exp.All, exp.Exists) else None
 
 
+def _among(query: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
+    """The query of ``EXISTS (SELECT … FROM t WHERE t.x = a.y AND …)`` as ``a.y IN (SELECT t.x FROM t WHERE …)``, and
+    that one's query; None where it is linked to the rows that ask by other than one equality.
+    """
+    if not isinstance(query, exp.Select) or {k for k, v in query.args.items() if v} - _PLAIN:
+        return None
+    own, where = _names(query), query.args.get("where")
+    if where is None or any(has_aggregate(e) for e in query.expressions):
+        return None
+    condition = where.this.unnest()
+    parts = [p.unnest() for p in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
+    linking = [p for p in parts if _foreign(p, own)]
+    if len(linking) != 1 or not isinstance(linking[0], exp.EQ):
+        return None
+    sides = (linking[0].this, linking[0].expression)
+    outer = [s for s in sides if len(_foreign(s, own)) == len([*s.find_all(exp.Column)]) and not s.find(exp.Query)]
+    inner = [s for s in sides if s.find(exp.Column) and not _foreign(s, own) and not s.find(exp.Query)]
+    if len(outer) != 1 or len(inner) != 1:
+        return None
+    rest = [p for p in parts if p is not linking[0]]
+    asked = query.copy()
+    value = exp.Alias(this=inner[0].copy(), alias=exp.to_identifier("value"))
+    value.meta["start"] = at(inner[0]) or 0
+    asked.set("expressions", [value])
+    asked.set("where", exp.Where(this=exp.and_(*rest, wrap=False)) if rest else None)
+    return exp.In(this=outer[0].copy(), query=exp.Subquery(this=asked)), asked
+
+
+def _names(query: exp.Expr) -> set[str]:
+    """What relations are called in a query."""
+    named = {fold(s.args["alias"].this) for s in query.find_all(exp.Subquery, exp.Unnest) if s.args.get("alias")}
+    return named | {fold(t.args["alias"].this) if t.args.get("alias") else fold(t.this)
+                    for t in query.find_all(exp.Table) if isinstance(t.this, exp.Identifier)}  # fmt: skip
+
+
+def _foreign(part: exp.Expr, own: set[str]) -> list[exp.Column]:
+    """The columns that name no relation of the query they are in."""
+    return [c for c in part.find_all(exp.Column) if c.table and fold(c.args["table"]) not in own]
+
+
 def _is_endless(query: exp.Expr, bounded: Bounded, env: Env) -> bool:
     return not bounded.holds(query, env) and bounded.table_in(query, env) is None
 
@@ -64,7 +117,8 @@ def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, exp
     """The rows of a changelog that meet the conditions which ask. Errors: NotSupported, InvalidStatement."""
     step, scope = rows
     for i, (part, query) in enumerate(where.asking):
-        if step.mode == "append" or step.keyless or _is_correlated(query, scope):
+        linked = isinstance(part, exp.Exists) or _is_correlated(query, scope)
+        if step.mode == "append" or step.keyless or linked:
             raise NotSupported(what="a subquery that reads a stream or changelog", at=at(query), hint=_HINT)
         asked = plan(query)
         if len(asked.columns) != 1:
@@ -94,9 +148,7 @@ def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, exp
 
 def _is_correlated(query: exp.Expr, scope: Scope) -> bool:
     """Whether a query names a relation of the rows that ask, and has none of that name itself."""
-    own = {fold(t.args["alias"].this) if t.args.get("alias") else fold(t.this) for t in query.find_all(exp.Table)
-           if isinstance(t.this, exp.Identifier)}  # fmt: skip
-    outer = {item.alias for item in scope.items} - own
+    outer = {item.alias for item in scope.items} - _names(query)
     return any(c.table and fold(c.args["table"]) in outer for c in query.find_all(exp.Column))
 
 
