@@ -182,7 +182,7 @@ _STRINGS = [
     *_row(
         "SUBSTRING SUBSTR",
         "substring({0}, {1})",
-        "if({2} < 0, null, substring({0}, {1}, {2}))",
+        "substring({0}, {1}, nullif(greatest({2}, -1), -1))",
         type="VARCHAR",
         first=2,
     ),
@@ -196,7 +196,7 @@ _STRINGS = [
     *_row("REPLACE", "replace({0}, {1}, {2})", type="VARCHAR", first=3),
     *_row(
         "LPAD RPAD",
-        f"if({{1}} < 0 or {{2}} = '', null, {{name}}({{0}}, {_bounded('{1}', '{1}')}, {{2}}))",
+        f"{{name}}({{0}}, {_bounded('{1}', 'nullif(greatest({1}, -1), -1)')}, nullif({{2}}, ''))",
         type="VARCHAR",
         first=3,
     ),
@@ -210,7 +210,7 @@ _STRINGS = [
         type="VARCHAR",
         first=2,
     ),
-    *_row("SPLIT_INDEX", f"if({{0}} = '', null, get({_QUOTED_SPLIT}, {{2}}))", type="VARCHAR", first=3),
+    *_row("SPLIT_INDEX", f"get(nullif({_QUOTED_SPLIT}, array('')), {{2}})", type="VARCHAR", first=3),
     *_row("SPLIT_PART", f"if({{2}} = 0, {_NO_FIELD}, split_part({{0}}, {{1}}, {{2}}))", type="VARCHAR", first=3),
     *_row("STR_TO_MAP", "str_to_map({0}, ',', '=')", type="MAP<VARCHAR, VARCHAR>"),
     *_row("STR_TO_MAP", "str_to_map({0}, {1}, {2})", type="MAP<VARCHAR, VARCHAR>", first=3),
