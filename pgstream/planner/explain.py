@@ -1,12 +1,14 @@
 """A plan as a tree for a person: what ``DESCRIBE <statement>`` shows and what the planner's tests compare.
 
-Owns: the layout. Must not know: how plans are made or run. Start reading at ``explain``.
+Owns: the layout, and the words for who runs a step. Must not know: how plans are made or run.
+Start reading at ``explain`` and ``physical``.
 """
 
 from __future__ import annotations
 
 from pgstream.planner import plan
 
+_STATE = "state by key in RocksDB"
 # Aggregates that cannot take a row back without the other values of its group.
 _VALUED = ("min", "max", "listagg", "array_agg", "first_value", "last_value")
 
@@ -16,6 +18,51 @@ def explain(node: plan.Node) -> str:
     (append), and what it keeps in state.
     """
     return "\n".join(_lines(node, 0))
+
+
+def physical(node: plan.Node) -> str:
+    """The same plan as it runs, one operator a line, inputs below and indented: Spark's own, or the kernel's, and which
+    keep state.
+    """
+    return "\n".join(_operators(node, 0))
+
+
+def _operators(node: plan.Node, depth: int) -> list[str]:
+    runs = _runs(node)
+    out = ["  " * (depth + i) + line for i, line in enumerate(runs)]
+    for child in plan.inputs(node):
+        out += _operators(child, depth + len(runs))
+    return out
+
+
+def _runs(node: plan.Node) -> list[str]:
+    """The operators of a step, from the last that a row meets to the first."""
+    match node:
+        case plan.Source():
+            emptied = [_kernels("Emptied")] if node.follows else []
+            watermark = ["kernel EventTime, the watermark"] if node.watermark else []
+            return [*emptied, *watermark, f"read entity {node.entity} of store {node.store}"]
+        case plan.ViewSource():
+            watermark = ["kernel EventTime, the watermark"] if node.watermark else []
+            return [*watermark, f"read changes of view {node.relation}"]
+        case plan.Filter() | plan.Project() | plan.Windows() | plan.Expand() | plan.Unnest() | plan.Union():
+            return [f"Spark {type(node).__name__}"]
+        case plan.Outputs():
+            return ["Spark Union"]
+        case plan.Aggregate():
+            session = node.window is not None and node.window.kind == "session"
+            return [f"Spark {'Session' * session}Aggregate, {_STATE}"]
+        case plan.Lookup():
+            return ["kernel Lookup"]
+        case plan.IntervalJoin():
+            held = [_kernels("Hold")] if node.ahead_ms is not None else []
+            return [*held, _kernels("IntervalJoin") if node.by_key else f"Spark Join, {_STATE}"]
+        case _:
+            return [_kernels(type(node).__name__)]
+
+
+def _kernels(operator: str) -> str:
+    return f"kernel {operator} (TransformWithState), {_STATE}"
 
 
 def _lines(node: plan.Node, depth: int) -> list[str]:

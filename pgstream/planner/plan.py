@@ -697,6 +697,11 @@ def walk(node: Node) -> list[Node]:
     return [n for i in inputs(node) for n in walk(i)] + [node]
 
 
+def output_mode(root: Node) -> str:
+    """Spark's output mode for the whole: update where running values of its own aggregates are told, else append."""
+    return "update" if any(isinstance(n, Aggregate) and not n.final for n in walk(root)) else "append"
+
+
 def sources(node: Node) -> list[Source]:
     """Every source of a plan that reads an entity of a store, left to right."""
     return [n for n in walk(node) if isinstance(n, Source)]

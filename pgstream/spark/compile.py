@@ -46,8 +46,8 @@ from pgstream.planner.plan import (
     Windows,
     behind_ms,
     mode,
+    output_mode,
     outputs,
-    walk,
 )
 from pgstream.spark import faults
 from pgstream.spark.jdbc import jdbc
@@ -89,7 +89,7 @@ class Compiler:
 
     def compile(self, plan: Plan) -> Compiled:
         """The whole plan, checked for what Spark can run as a stream."""
-        mode = "update" if any(_is_updating(n) for n in walk(plan.root)) else "append"
+        mode = output_mode(plan.root)
         self.operators = Operators(self.spark, self.late, mode, plan.state_ttl_ms or 0)
         steps = [self.whole(node) for node, _ in outputs(plan)]
         step = several(steps) if isinstance(plan.root, Outputs) else steps[0]
@@ -307,7 +307,3 @@ def several(steps: Sequence[Step]) -> Step:
         for i, s in enumerate(steps)
     ]  # fmt: skip
     return Step(reduce(DataFrame.union, rows), stateful=any(s.stateful for s in steps))
-
-
-def _is_updating(node: Node) -> bool:
-    return isinstance(node, Aggregate) and not node.final

@@ -49,11 +49,12 @@ class DescribeStatement(Statement):
     Check and plan a statement without running it: CREATE STREAM, CREATE CHANGELOG, their AS forms, CREATE TABLE, CREATE
     MATERIALIZED VIEW AS, INSERT INTO, BEGIN APPLICATION, or an interactive SELECT. Info says as JSON what would be made
     (ddl), written (sink) and read (sources); of an application ddls, statements, sources and sinks. Plan shows the
-    steps, the sink first; it is an addition of ours.
+    steps, the sink first, each with its changelog mode unless its rows only come, and what it keeps in state; Physical
+    the operators that run them, Spark's own or the kernel's. Both are additions of ours.
     """
 
     words: ClassVar = ("DESCRIBE",)
-    columns: ClassVar = (Column("Type"), Column("Info"), Column("Plan"))
+    columns: ClassVar = (Column("Type"), Column("Info"), Column("Plan"), Column("Physical"))
 
     statement: Describable
 
@@ -68,7 +69,7 @@ class DescribeStatement(Statement):
 
     async def execute(self, ctx: Context) -> Result:
         e = await self.statement.explain(ctx)
-        return listing(self.columns, [(e.kind, json_text(e.info), e.steps or None)])
+        return listing(self.columns, [(e.kind, json_text(e.info), e.steps or None, e.operators or None)])
 
 
 def _parse(c: Cursor) -> Describable:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgstream.catalog.records import RelationRecord
-from pgstream.planner.explain import explain
-from pgstream.planner.plan import Kept, Plan, RecordSink, ResultSink, TableSink, ViewSink, outputs
+from pgstream.planner.explain import explain, physical
+from pgstream.planner.plan import Kept, Plan, RecordSink, ResultSink, TableSink, ViewSink, output_mode, outputs
 from pgstream.planner.real_time import DELIVERY
 
 
@@ -42,6 +42,11 @@ class Explained:
         """The plan, for a person."""
         return plan_text(self.plan) if self.plan is not None else None
 
+    @property
+    def operators(self) -> str | None:
+        """How the plan runs, for a person."""
+        return physical_text(self.plan) if self.plan is not None else None
+
 
 def relation_facts(r: RelationRecord) -> dict[str, Any]:
     """A relation in the words of DESCRIBE <statement>."""
@@ -59,6 +64,12 @@ def plan_text(plan: Plan) -> str:
     """A plan as an indented tree, the sink first; of an application each."""
     how = f", {DELIVERY}" if plan.real_time else ""
     return "\n\n".join(f"{_sink(sink)}{how}\n{explain(node)}" for node, sink in outputs(plan))
+
+
+def physical_text(plan: Plan) -> str:
+    """The operators of a plan as an indented tree, the last first; of an application each."""
+    mode = "real time" if plan.real_time else f"output mode {output_mode(plan.root)}"
+    return "\n\n".join(f"Spark query, {mode}\n{physical(node)}" for node, _ in outputs(plan))
 
 
 def _sink(sink: Kept | ResultSink) -> str:

@@ -23,7 +23,7 @@ from pgstream.statements.base import Context, Statement, TextRow
 from pgstream.statements.continuous import Prepared
 from pgstream.statements.create_as import CreateAs, CreateStreamAs
 from pgstream.statements.declared import Declared
-from pgstream.statements.explained import Explained, plan_text, relation_facts
+from pgstream.statements.explained import Explained, physical_text, plan_text, relation_facts
 from pgstream.statements.insert import InsertInto
 from pgstream.statements.streams import CreateStream, already
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
@@ -54,6 +54,10 @@ class Whole:
     @property
     def steps(self) -> str:
         return "\n\n".join(plan_text(s.plan) for s in self.statements if s.plan is not None)
+
+    @property
+    def operators(self) -> str:
+        return "\n\n".join(physical_text(s.plan) for s in self.statements if s.plan is not None)
 
 
 def _each(facts: Iterable[Any]) -> list[Any]:
