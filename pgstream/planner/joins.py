@@ -6,10 +6,11 @@ prefixes. Must not know: how sources are made, GROUP BY. Start reading at ``join
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import not_
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -19,10 +20,18 @@ from pgstream.planner.bind import Column, Scope, at
 from pgstream.planner.expressions import Compiler, Typed
 from pgstream.planner.steps import Bounds, Step, retracting, watermarked
 from pgstream.planner.using import Pair
+from pgstream.sql.select import fold
 
 _ONE = "Join on left.column = right.column; put the rest into WHERE."
 _FORM = "Write FROM a JOIN b WITHIN n SECONDS ON a.column = b.column; without WITHIN where b is a changelog."
 _HOW = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
+
+
+class Link(NamedTuple):
+    """An equality of WHERE, and the first names of its columns: of relations, or else of the columns themselves."""
+
+    part: exp.Expr
+    names: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +49,17 @@ def join(
     two: tuple[Step, Scope],
     *,
     expires: bool = False,
-    where: exp.Expr | None = None,
+    links: Sequence[Link] = (),
 ) -> tuple[Step, Scope]:
-    """The join of what is built so far with one more relation. ``expires``: its state has a time to live. ``where``:
-    what the select asks of its rows, which says what relations with a comma between them are joined on.
+    """The join of what is built so far with one more relation. ``expires``: its state has a time to live. ``links``:
+    the equalities of WHERE, which say what relations with a comma between them are joined on.
 
     Errors: NotYet, NotSupported, InvalidStatement.
     """
     (left, left_scope), (right, right_scope) = one, two
     alone = _of_one_row(left, right)
-    if where is not None and not alone:
-        node = _with_where(node, where, one, two)
+    if links and not alone:
+        node = _with_where(node, links, one, two)
     how = _how(node, alone)
     names = using.names(node, left_scope.columns, right_scope.columns)
     shared = using.pairs(names, left_scope, right_scope)
@@ -69,7 +78,16 @@ def join(
     return using.merged((step, scope), names, (left_scope, right_scope), how, declared)
 
 
-def _with_where(node: exp.Join, where: exp.Expr, one: tuple[Step, Scope], two: tuple[Step, Scope]) -> exp.Join:
+def links(where: exp.Expr | None) -> list[Link]:
+    """The equalities of WHERE that may link relations. Told apart once for all joins of a select: there may be many."""
+    found = []
+    for part in [] if where is None else _parts(where):
+        if isinstance(part, exp.EQ) and not part.find(exp.Query):
+            found.append(Link(part, {fold(c.args.get("table") or c.this) for c in part.find_all(exp.Column)}))
+    return found
+
+
+def _with_where(node: exp.Join, links: Sequence[Link], one: tuple[Step, Scope], two: tuple[Step, Scope]) -> exp.Join:
     """An inner join with equalities of WHERE in its ON: all of them where it says nothing of its rows, as a comma does
     not, and where it names a part of a version's key those of the other part. WHERE stays what it was above it.
     """
@@ -82,9 +100,14 @@ def _with_where(node: exp.Join, where: exp.Expr, one: tuple[Step, Scope], two: t
     if on is not None:
         given = [_pair(p, left_scope, right_scope) for p in _parts(on)]
         key -= {pair[1].sql for pair in given if pair is not None}
+    # What both sides have names neither without a qualifier.
+    own = {c.name for c in right_scope.columns} - {c.name for c in left_scope.columns}
+    own |= {i.alias for i in right_scope.items}
     met = []
-    for part in _parts(where):
-        pair = None if part.find(exp.Query) else _pair(part, left_scope, right_scope)
+    for part, names in links:
+        if own.isdisjoint(names):
+            continue
+        pair = _pair(part, left_scope, right_scope)
         if _constant(part, right_scope, key) or (pair is not None and (on is None or pair[1].sql in key)):
             met.append(part)
     if not met:

@@ -265,6 +265,7 @@ class Planner:
 
     def _from(self, tree: exp.Select, env: Env, last: bool) -> tuple[Step, Scope]:
         joins_, where = tree.args.get("joins") or [], tree.args.get("where")
+        links = joins.links(where.this) if joins_ and where is not None else []
         joined = any(not is_unnest(j) for j in joins_)
         asked = records.asked(tree) if joins_ else []
         if (turned := self._turned(tree.args["from_"].this, joins_[:1], env, asked)) is not None:
@@ -291,9 +292,7 @@ class Planner:
                 right, right_scope = self._relation(join.this, env)
                 self.versions = False
             other = records.kept(right, right_scope, asked)
-            step, scope = joins.join(
-                join, (step, scope), other, expires=self.expires, where=where.this if where is not None else None
-            )
+            step, scope = joins.join(join, (step, scope), other, expires=self.expires, links=links)
         return step, scope
 
     def _turned(
