@@ -18,11 +18,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", default=str(random.SystemRandom().randrange(10**6)))
+    parser.add_argument("--calm", action="store_true", help="nothing is killed: what grows is told by the memory")
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     folder, end = Path(tempfile.mkdtemp(prefix="pgs")), time.monotonic() + args.minutes * 60
     with broker(folder / "kafka") as kafka:
-        soak = Soak(folder, kafka, args.seed)
+        soak = Soak(folder, kafka, args.seed, kills=not args.calm)
         try:
             told = time.monotonic()
             while time.monotonic() < end:

@@ -132,10 +132,10 @@ class Looker(threading.Thread):
 
 
 class Soak:
-    """Everything under test. ``away``: set while the server may be dead."""
+    """Everything under test. ``away``: set while the server may be dead; ``kills``: whether something is killed."""
 
-    def __init__(self, folder: Path, kafka: Kafka, seed: str) -> None:
-        self.draw = random.Random(seed)
+    def __init__(self, folder: Path, kafka: Kafka, seed: str, *, kills: bool = True) -> None:
+        self.draw, self.kills = random.Random(seed), kills
         self.kafka, self.folder = kafka, folder
         self.away = threading.Event()
         self.views: dict[str, View] = {}
@@ -153,8 +153,8 @@ class Soak:
     def actions(self) -> list[tuple[int, Callable[[], None]]]:
         """Weights, and what is done."""
         return [
-            (6, self.create), (4, self.drop), (4, self.restart), (4, self.ask), (2, self.kill_worker),
-            (1, self.kill_server), (3, self.interrupt), (4, self.replace), (4, self.compare),
+            (6, self.create), (4, self.drop), (4, self.restart), (4, self.ask), (self.kills * 2, self.kill_worker),
+            (self.kills, self.kill_server), (3, self.interrupt), (4, self.replace), (4, self.compare),
         ]  # fmt: skip
 
     def step(self) -> None:
