@@ -1,9 +1,9 @@
 """Subqueries over streams and changelogs in the WHERE of a changelog: joins that add no columns.
 
-``x IN (SELECT …)`` meets the distinct rows of its query, and EXISTS that one equality links to the rows is such a
-condition; a scalar subquery is the single row of an aggregate without GROUP BY. Owns: which conditions are such, and
-what is left of WHERE above the join. Must not know: FROM, how a query is planned (it is told).
-Start reading at ``apart`` and ``joined``.
+``x IN (SELECT …)`` meets the distinct rows of its query, and EXISTS that equalities link to the rows is such a
+condition; NOT EXISTS keeps the rows that meet none; a scalar subquery is the single row of an aggregate without
+GROUP BY. Owns: which conditions are such, and what is left of WHERE above the join. Must not know: FROM, how a query is
+planned (it is told). Start reading at ``apart`` and ``joined``.
 """
 
 from __future__ import annotations
@@ -26,42 +26,73 @@ Filter = Callable[[Step, Scope, exp.Expr], Step]
 Plan = Callable[[exp.Expr], Step]
 _PLAIN = {"expressions", "from_", "joins", "where", "operation_modifiers"}
 _HINT = "Keep it as a materialized view and ask that, or write a join."
+_NOT_IN = "Write NOT EXISTS (SELECT 1 FROM t WHERE t.x = a.y), which a NULL among the values does not make empty."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A condition that asks what has no end. ``by``: what of the rows that ask is among the columns of its ``query``,
+    or None where a comparison asks for the query's value; ``whether`` it is to be among them, or is not to be.
+    """
+
+    part: exp.Expr
+    query: exp.Expr
+    by: list[exp.Expr] | None = None
+    whether: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The conditions of a WHERE: those that ask what has no end, each with its query, and the others."""
+    """The conditions of a WHERE: those that ask what has no end, and the others."""
 
-    asking: list[tuple[exp.Expr, exp.Expr]]
+    asking: list[Asked]
     others: list[exp.Expr]
 
 
 def apart(where: exp.Expr | None, bounded: Bounded, env: Env) -> Where:
-    """The conditions that a join answers, and the others."""
+    """The conditions that a join answers, and the others. Errors: NotSupported."""
     if where is None:
         return Where([], [])
     condition = where.unnest()
     parts = [p.unnest() for p in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
-    asking: list[tuple[exp.Expr, exp.Expr]] = []
+    asking: list[Asked] = []
     others = []
     for part in parts:
         query = _query(part)
         if query is None or not _is_endless(query, bounded, env):
             others.append(part)
-            continue
-        among = _among(query) if isinstance(part, exp.Exists) else None
-        asking.append((part, query) if among is None else among)
+        else:
+            asking.append(_asked(part, query))
     return Where(asking, others)
 
 
+def _asked(part: exp.Expr, query: exp.Expr) -> Asked:
+    inside = part.this.unnest() if isinstance(part, exp.Not) else part
+    if isinstance(inside, exp.Exists):
+        if (among := _among(query)) is None:
+            raise _refused(query)
+        return Asked(part, among[0], among[1], inside is part)
+    if isinstance(inside, exp.In) and inside is not part:
+        raise _refused(query, _NOT_IN)
+    if not isinstance(part, exp.In):
+        return Asked(part, query)
+    value = part.this.unnest()
+    return Asked(part, query, value.expressions if isinstance(value, exp.Tuple) else [value])
+
+
+def _refused(query: exp.Expr, hint: str = _HINT) -> NotSupported:
+    return NotSupported(what="a subquery that reads a stream or changelog", at=at(query), hint=hint)
+
+
 def _query(part: exp.Expr) -> exp.Expr | None:
-    """The only subquery of a condition ``x IN (query)``, or of one that compares with its value."""
-    if isinstance(part, exp.Exists):
-        asked: exp.Expr = part.this
+    """The only subquery of a condition: ``x IN (query)``, EXISTS, NOT of these, or one that compares with its value."""
+    inside = part.this.unnest() if isinstance(part, exp.Not) else part
+    if isinstance(inside, exp.Exists):
+        asked: exp.Expr = inside.this
         return asked.unnest()
-    if isinstance(part, exp.In):
-        query = part.args.get("query")
-        return query.unnest() if isinstance(query, exp.Subquery) and not part.this.find(exp.Subquery) else None
+    if isinstance(inside, exp.In):
+        query = inside.args.get("query")
+        return query.unnest() if isinstance(query, exp.Subquery) and not inside.this.find(exp.Subquery) else None
     if not isinstance(part, exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between):
         return None
     outer = part.find_ancestor(exp.Select)
@@ -69,9 +100,9 @@ def _query(part: exp.Expr) -> exp.Expr | None:
     return found[0].unnest() if len(found) == 1 and not part.find(exp.Any, exp.All, exp.Exists) else None
 
 
-def _among(query: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
-    """The query of ``EXISTS (SELECT … FROM t WHERE t.x = a.y AND …)`` as ``a.y IN (SELECT t.x FROM t WHERE …)``, and
-    that one's query; None where it is linked to the rows that ask by other than one equality.
+def _among(query: exp.Expr) -> tuple[exp.Expr, list[exp.Expr]] | None:
+    """The query of ``EXISTS (SELECT … FROM t WHERE t.x = a.y AND …)`` as ``SELECT t.x FROM t WHERE …``, and ``a.y``,
+    which is to be among its rows; None where it is linked to the rows that ask by other than equalities.
     """
     if not isinstance(query, exp.Select) or {k for k, v in query.args.items() if v} - _PLAIN:
         return None
@@ -80,21 +111,34 @@ def _among(query: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
         return None
     condition = where.this.unnest()
     parts = [p.unnest() for p in (condition.flatten() if isinstance(condition, exp.And) else [condition])]
-    linking = [p for p in parts if _foreign(p, own)]
-    if len(linking) != 1 or not isinstance(linking[0], exp.EQ):
+    rest: list[exp.Expr] = []
+    values: list[exp.Expr] = []
+    by: list[exp.Expr] = []
+    for part in parts:
+        if not _foreign(part, own):
+            rest.append(part)
+            continue
+        if not isinstance(part, exp.EQ) or part.find(exp.Query):
+            return None
+        inner, outer = part.this, part.expression
+        if _foreign(inner, own):
+            inner, outer = outer, inner
+        if (
+            _foreign(inner, own)
+            or not inner.find(exp.Column)
+            or len(_foreign(outer, own)) != len([*outer.find_all(exp.Column)])
+        ):
+            return None
+        value = exp.Alias(this=inner.copy(), alias=exp.to_identifier(f"value {len(by) + 1}", quoted=True))
+        value.meta["start"] = at(inner) or 0
+        values.append(value)
+        by.append(outer.copy())
+    if not by:
         return None
-    sides = (linking[0].this, linking[0].expression)
-    outer = [s for s in sides if len(_foreign(s, own)) == len([*s.find_all(exp.Column)]) and not s.find(exp.Query)]
-    inner = [s for s in sides if s.find(exp.Column) and not _foreign(s, own) and not s.find(exp.Query)]
-    if len(outer) != 1 or len(inner) != 1:
-        return None
-    rest = [p for p in parts if p is not linking[0]]
     asked = query.copy()
-    value = exp.Alias(this=inner[0].copy(), alias=exp.to_identifier("value"))
-    value.meta["start"] = at(inner[0]) or 0
-    asked.set("expressions", [value])
+    asked.set("expressions", values)
     asked.set("where", exp.Where(this=exp.and_(*rest, wrap=False)) if rest else None)
-    return exp.In(this=outer[0].copy(), query=exp.Subquery(this=asked)), asked
+    return asked, by
 
 
 def _names(query: exp.Expr) -> set[str]:
@@ -116,34 +160,47 @@ def _is_endless(query: exp.Expr, bounded: Bounded, env: Env) -> bool:
 def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, expires: bool) -> tuple[Step, Scope]:
     """The rows of a changelog that meet the conditions which ask. Errors: NotSupported, InvalidStatement."""
     step, scope = rows
-    for i, (part, query) in enumerate(where.asking):
-        linked = isinstance(part, exp.Exists) or _is_correlated(query, scope)
-        if step.mode == "append" or step.keyless or linked:
-            raise NotSupported(what="a subquery that reads a stream or changelog", at=at(query), hint=_HINT)
+    for i, one in enumerate(where.asking):
+        query = one.query
+        if step.mode == "append" or step.keyless or _is_correlated(query, scope):
+            raise _refused(query)
         asked = plan(query)
-        if len(asked.columns) != 1:
-            raise InvalidStatement(what="subquery must return only one column", at=at(query))
-        among = isinstance(part, exp.In)
-        asked = distinct_rows(asked, False, "view") if among else asked
-        if not among and (asked.key or asked.keyless or asked.mode == "append"):
+        count = 1 if one.by is None else len(one.by)
+        if len(asked.columns) != count:
+            raise InvalidStatement(what=_wrong_columns(len(asked.columns), count), at=at(query))
+        if one.by is None and (asked.key or asked.keyless or asked.mode == "append"):
             raise NotSupported(
                 what="a subquery that may give several rows",
                 at=at(query),
                 hint="Ask for an aggregate without GROUP BY.",
             )
+        asked = asked if one.by is None else distinct_rows(asked, False, "view")
         name, width = f"subquery {i + 1}", len(scope.items)
-        column = exp.column(asked.columns[0].name, table=name, quoted=True)
-        column.meta["start"] = at(query) or 0
-        join = exp.Join(this=exp.to_identifier(name), kind="" if among else "CROSS")
+        columns = [exp.column(c.name, table=name, quoted=True) for c in asked.columns[:count]]
+        for column in columns:
+            column.meta["start"] = at(query) or 0
+        join = exp.Join(
+            this=exp.to_identifier(name), kind="CROSS" if one.by is None else "", side="" if one.whether else "LEFT"
+        )
         join.meta["start"] = at(query) or 0
-        if among:
-            join.set("on", exp.EQ(this=part.this.copy(), expression=column))
+        if one.by is not None:
+            pairs = zip(one.by, columns, strict=True)
+            join.set("on", exp.and_(*(exp.EQ(this=v.copy(), expression=c.copy()) for v, c in pairs), wrap=False))
         other = (asked, Scope((Item(name, asked.columns, at=at(query)),), placed=False))
         step, wide = joins.join(join, (step, scope), other, expires=expires)
-        if not among:
-            step = keep(step, wide, _with(part, query, column))
+        if one.by is None:
+            step = keep(step, wide, _with(one.part, query, columns[0]))
+        elif not one.whether:  # NULL equals nothing: where the column is NULL, the row has met none
+            step = keep(step, wide, exp.Is(this=columns[0], expression=exp.Null()))
         scope = replace(wide, items=wide.items[:width])
     return step, scope
+
+
+def _wrong_columns(has: int, wanted: int) -> str:
+    """PostgreSQL's words."""
+    if wanted == 1:
+        return "subquery must return only one column"
+    return f"subquery has too {'few' if has < wanted else 'many'} columns"
 
 
 def _is_correlated(query: exp.Expr, scope: Scope) -> bool:
