@@ -202,9 +202,16 @@ class Soak:
             within(60, lambda: c.execute(f"DROP MATERIALIZED VIEW {name}".encode()))
 
     def restart(self) -> None:
-        if self.views:
-            with self.server.connect() as c:
-                c.execute(f'RESTART QUERY "{self.draw.choice(list(self.views.values())).query}"'.encode())
+        if not self.views:
+            return
+        view = self.draw.choice(list(self.views.values()))
+        query, replaced = view.query, view.next is not None
+        with self.server.connect() as c:
+            try:
+                c.execute(f'RESTART QUERY "{query}"'.encode())
+            except psycopg.errors.ObjectNotInPrerequisiteState:
+                if not replaced:  # else the next query may have taken its place by now
+                    raise
 
     def ask(self) -> None:
         """What somebody with psql does meanwhile."""

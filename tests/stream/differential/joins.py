@@ -203,6 +203,27 @@ class Joins(Windows):
             )  # fmt: skip
         return a
 
+    def asks(self, rows: Rows) -> tuple[str, str]:
+        """A condition on the rows of a changelog: whether values of theirs are among those of another query."""
+        named = replace(rows, columns=tuple(c for c in rows.columns if "." in c.ours and c.type in ("str", "int")))
+        other = self.comparable() if self.chance(0.4) else self.keyed_side()
+        if not any(x.type == y.type for x in named.columns for y in other.columns):
+            return "TRUE", "TRUE"
+        pairs = list(dict.fromkeys(self.pair(named, other) for _ in range(self.r.choice([1, 1, 2]))))
+        form = self.r.choice(["IN", "EXISTS", "EXISTS", "NOT EXISTS", "NOT EXISTS"])
+        more = Expressions(self.r, other.columns, 1).condition() if self.chance(0.4) else None
+        met = [[f"({more.ours})"], [f"({more.pg})"]] if more is not None else [[], []]
+        if form == "IN":
+            given, found = ([[getattr(p[i], lang) for p in pairs] for lang in ("ours", "pg")] for i in (0, 1))
+            begin = [f"({', '.join(g)}) IN (SELECT {', '.join(f)}" for g, f in zip(given, found, strict=True)]
+        else:
+            met[0] += [self.on(*p) for p in pairs]
+            met[1] += [f"{x.pg} = {y.pg}" for x, y in pairs]
+            begin = [f"{form} (SELECT {self.r.choice(['1', '*', pairs[0][1].ours])}", f"{form} (SELECT 1"]
+        texts = zip(begin, (other.ours, other.pg), met, strict=True)
+        ours, pg = (f"{b} FROM {f}{' WHERE ' if m else ''}{' AND '.join(m)})" for b, f, m in texts)
+        return ours, pg
+
     def keyed_side(self) -> Rows:
         if self.chance(0.2):
             query = self.group(self.stream("all") if self.chance(0.5) else self.changelog(), whole=False)

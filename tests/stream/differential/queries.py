@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.stream.differential.expressions import Expressions
 from tests.stream.differential.ranks import Ranks
 from tests.stream.differential.tree import Case, Query, Rows
 
@@ -109,6 +110,22 @@ class Queries(Ranks):
     def of_changelogs(self) -> Made:
         return self.ended(self.changelogs(), "view", "changelog")
 
+    def of_asked(self) -> Made:
+        """The rows of a changelog for which there are others, or are none."""
+        rows = self.changelogs() if self.chance(0.2) else self.changelog()
+        met = [self.asks(rows) for _ in range(self.r.choice([1, 1, 1, 2]))]
+        if self.chance(0.3):
+            c = Expressions(self.r, rows.columns).condition()
+            met.append((f"({c.ours})", f"({c.pg})"))
+        ours, pg = (f" WHERE {' AND '.join(texts)}" for texts in zip(*met, strict=True))
+        key = [c.e for c in rows.key]
+        own = [c.e for c in rows.flat if c.e not in key]
+        items = [*key, *self.r.sample(own, min(len(own), self.r.randint(1, 3)))]
+        query = self.select(rows, items, (ours, pg), key=key, hide=False)
+        if self.chance(0.2):
+            return "view", self.group(self.sub(query))
+        return self.r.choice(["view", "changelog"]), query
+
     def of_lookup(self) -> Made:
         return self.ended(self.lookup(self.stream("all", 1)), "view", "stream")
 
@@ -181,6 +198,7 @@ SHAPES: dict[str, tuple[int, Callable[[Queries], Made]]] = {
     "regular join": (9, Queries.of_regular),
     "temporal join": (9, Queries.of_temporal),
     "changelog join": (9, Queries.of_changelogs),
+    "asked": (6, Queries.of_asked),
     "lookup": (4, Queries.of_lookup),
     "unnest": (4, Queries.of_unnest),
     "rank": (12, Queries.of_rank),
