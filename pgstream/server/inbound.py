@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pgstream.catalog.roles import pg_role
-from pgstream.errors import Canceled, InvalidEncoding, PgStreamError, ProtocolViolation
+from pgstream.errors import Canceled, InvalidEncoding, PgStreamError, ProtocolViolation, UndefinedPortal
 from pgstream.server import search_path, shapes, simple, undecided
 from pgstream.server.ask import ask, ask_json
 from pgstream.server.flight import BLOCK, FAILED, IDLE, QUERY, SYNC
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 PARSE, FLUSH = b"PH"
 COPY_DATA, COPY_DONE, COPY_FAIL, TERMINATE, FUNCTION_CALL = b"dcfXF"
+BIND, EXECUTE = b"BE"
 NAMING = frozenset(b"BDEC")
+PORTALS = frozenset((BIND, EXECUTE))
+"""Messages that begin with a portal's name."""
 COPYING = frozenset(b"dcfHS")
 SIMPLE = frozenset((QUERY, FUNCTION_CALL))
 ANSWERED = NAMING | SIMPLE | {PARSE}
@@ -44,11 +47,14 @@ log = structlog.get_logger(__name__)
 
 
 class Inbound:
-    """One client's bytes. ``waiting``: those behind a message of ours that is being answered, and parts of messages."""
+    """One client's bytes. ``waiting``: those behind a message of ours that is being answered, and parts of messages.
+    ``bound``: a Bind of the unnamed portal was relayed since the last Query or Sync.
+    """
 
     def __init__(self, client: ClientSession) -> None:
         self._client = client
         self.waiting: bytes | bytearray = b""
+        self.bound = False
         self._passing = 0  # rest of a relayed message whose begin has been relayed
         self._skipping = False  # after an error of ours, to the next Sync
         self.left = False  # PostgreSQL was told goodbye, and answers what came before
@@ -76,10 +82,11 @@ class Inbound:
             if (shape is not None and shape[0](data) == shape[1]) or self._passes(data, end):
                 flight.pending.append(QUERY if data[0] == QUERY else SYNC)
                 flight.open = 0
+                self.bound = False
                 self.waiting = b""  # of which data may consist
                 client.backend.write(data)
                 return
-        behind = 0  # the last text: messages of which the layout may be kept
+        behind, bound = 0, self.bound  # behind the last text lie messages of which the layout may be kept
         if flight.copying:
             pos = self._feed_copy(data, pos)
         while end - pos >= 5:
@@ -99,13 +106,24 @@ class Inbound:
                         break
                     if self._own_naming(kind, data, pos, begin):
                         return
+                if kind in PORTALS and length > 4:
+                    if pos + 5 >= end:
+                        break
+                    if not data[pos + 5] and not self._is_bound(kind):
+                        if after > end:
+                            break
+                        self._hold(data, begin, pos, after)
+                        client.begin(self._execute_unbound(bytes(data[pos:after])))
+                        return
                 flight.open += 1
             elif kind == SYNC:
-                self._skipping = False
+                self._skipping = self.bound = False
                 flight.sent(SYNC)
             elif kind in (QUERY, PARSE):
                 if after > end:
                     break
+                if kind == QUERY:
+                    self.bound = False
                 if not (clean and self._is_postgres(kind, data, pos, after)):
                     read = self._system_names(kind, data, pos, after)
                     if read is None:
@@ -142,12 +160,33 @@ class Inbound:
         if pos >= end:
             self._passing, self.waiting = pos - end, b""
             client.backend.write(data[begin:] if begin else data)
-            if clean and behind < pos == end <= shapes.LONGEST:
-                shapes.learn(shapes.requests, data[behind:], NAMING, SYNC)
+            if clean and behind < pos == end <= shapes.LONGEST and not bound:
+                shapes.learn(shapes.requests, data[behind:], NAMING, SYNC, PORTALS)
         else:
             # As it lies when nothing came before it: a long message comes in thousands of chunks.
             self._passing, self.waiting = 0, data[pos:] if pos else data
             self._relay(data, begin, pos)
+
+    def _is_bound(self, kind: int) -> bool:
+        """Whether the unnamed portal is the one of a Bind, as it is after a Bind."""
+        self.bound |= kind == BIND
+        return self.bound
+
+    async def _execute_unbound(self, message: bytes) -> None:
+        """An Execute of the unnamed portal that nothing was bound to since the last Query or Sync.
+
+        In a failed block PostgreSQL (16.14) may still have the portal of the Query that failed, whose plan it has
+        freed: its process dies of signal 11, and all sessions with it. Where it has none it says what is said here.
+        """
+        client = self._client
+        if not await client.catch_up():
+            client.eat(message)
+        elif client.flight.status != FAILED:
+            client.flight.open += 1
+            client.backend.write(message)
+        else:
+            client.report(UndefinedPortal(name=""))
+            self._skipping = True
 
     def _leave(self, data: bytes | bytearray, begin: int, pos: int) -> None:
         """The client says goodbye, perhaps before it has its answers: PostgreSQL gives them, and then closes."""
@@ -536,6 +575,7 @@ class Inbound:
         """A Parse or Bind that takes an unnamed place from ours, unless PostgreSQL skips it after an error."""
         if await self._client.catch_up():
             self._forget(**forgets)
+            self.bound |= message[0] == BIND
             self._client.flight.open += 1
             self._client.backend.write(message)
         else:

@@ -38,10 +38,11 @@ class State(ctypes.Structure):
     _fields_ = (
         ("sockets", ctypes.c_int32 * 2), ("live", ctypes.c_int32), ("texts", ctypes.c_int32),
         ("settled", ctypes.c_void_p), ("open", ctypes.c_int64), ("answered", ctypes.c_int64),
-        ("status", ctypes.c_int64), ("skip", ctypes.c_int64), ("streamed", ctypes.c_int64),
-        ("received", ctypes.c_int64), ("relayed", ctypes.c_int64), ("rounds", ctypes.c_int64),
-        ("owed", ctypes.c_int64), ("kinds", ctypes.c_ubyte * OWED), ("first", ctypes.c_int64),
-        ("heads", ctypes.c_int64), ("head", ctypes.c_ubyte * 8), ("gathers", ctypes.c_int32),
+        ("status", ctypes.c_int64), ("bound", ctypes.c_int64), ("skip", ctypes.c_int64),
+        ("streamed", ctypes.c_int64), ("received", ctypes.c_int64), ("relayed", ctypes.c_int64),
+        ("rounds", ctypes.c_int64), ("owed", ctypes.c_int64), ("kinds", ctypes.c_ubyte * OWED),
+        ("first", ctypes.c_int64), ("heads", ctypes.c_int64), ("head", ctypes.c_ubyte * 8),
+        ("gathers", ctypes.c_int32),
     )  # fmt: skip
     live: int
     texts: int
@@ -49,6 +50,7 @@ class State(ctypes.Structure):
     open: int
     answered: int
     status: int
+    bound: int
     skip: int
     streamed: int
     received: int

@@ -39,8 +39,8 @@ struct pair {
   int32_t live;    /* may be relayed here */
   int32_t texts;   /* so may texts that are settled */
   struct settled *settled;
-  /* The account, as flight.Flight has it. */
-  int64_t open, answered, status;
+  /* The account, as flight.Flight has it; `bound` as inbound.Inbound does. */
+  int64_t open, answered, status, bound;
   int64_t skip;     /* bytes of a message of PostgreSQL's that are still to come */
   int64_t streamed; /* bytes of an answer since it last gathered */
   int64_t received, relayed, rounds; /* since they were last counted */
@@ -161,7 +161,7 @@ static int is_settled_query(struct settled *set, int64_t n) {
 
 /* From a client. `trusted`: the place of the last text that Python has looked at. */
 static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
-  int64_t pos = 0, length, opened = 0;
+  int64_t pos = 0, length, opened = 0, bound = pair->bound;
   unsigned char ends = 0;
   for (; n - pos >= 5; pos += length + 1) {
     length = length_of(relay_buffer + pos);
@@ -172,8 +172,15 @@ static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
         relay_at = pos;
         if (pos > trusted && (length + 1 > LONGEST || find(pair->settled, relay_buffer + pos, length + 1)->bytes == NULL))
           return result(TEXT, n);
+        opened++;
+        continue;
+      case 'B': case 'E':
+        if (length > 4 && relay_buffer[pos + 5] == 0) { /* the unnamed portal */
+          if (relay_buffer[pos] == 'E' && !bound) return result(UNKNOWN, n);
+          bound = 1;
+        }
         /* fall through */
-      case 'B': case 'D': case 'E': case 'C':
+      case 'D': case 'C':
         opened++;
         continue;
       case 'H':
@@ -196,9 +203,10 @@ static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
   if (pos != n || (ends && pair->owed == OWED)) return result(UNKNOWN, n);
   pair->received += n;
   pair->open += opened;
+  pair->bound = bound;
   if (ends) {
     pair->kinds[(pair->first + pair->owed++) % OWED] = ends;
-    pair->open = 0;
+    pair->open = pair->bound = 0;
   }
   return pass_on(pair->sockets[BACKEND], RELAYED, n);
 }

@@ -180,6 +180,7 @@ class Pair:
         if any(waiting) or not flight.is_plain or len(flight.pending) > OWED:
             return
         state.open, state.answered, state.status = flight.open, flight.answered, flight.status
+        state.bound = client.inbound.bound
         state.owed, state.first = len(flight.pending), 0
         for i, kind in enumerate(flight.pending):
             state.kinds[i] = kind
@@ -197,6 +198,7 @@ class Pair:
         state.live = 0
         flight = self._backend.flight
         flight.open, flight.answered, flight.status = state.open, state.answered, state.status
+        self._client.inbound.bound = bool(state.bound)
         flight.pending.clear()
         flight.pending.extend(state.kinds[(state.first + i) % OWED] for i in range(state.owed))
         self._backend.place = (state.skip, state.streamed, bytes(state.head[: state.heads]))

@@ -28,10 +28,13 @@ answers: Shapes = {}
 """Of PostgreSQL: answers and rows, ended by the only ReadyForQuery."""
 
 
-def learn(shapes: Shapes, data: bytes | bytearray, kinds: Container[int], last: int) -> None:
+def learn(
+    shapes: Shapes, data: bytes | bytearray, kinds: Container[int], last: int, named: Container[int] = ()
+) -> None:
     """Keep the layout of a whole chunk, if the like of it can be told by its headers alone.
 
-    That is so when it consists of messages of these ``kinds``, ended by one of the kind ``last``.
+    That is so when it consists of messages of these ``kinds``, ended by one of the kind ``last``. Of the kinds that are
+    ``named`` the first byte behind the header belongs to it: zero for the empty name.
     """
     begins, pos = [], 0
     while pos < len(data):
@@ -39,18 +42,18 @@ def learn(shapes: Shapes, data: bytes | bytearray, kinds: Container[int], last: 
         after = pos + length + 1
         if kind not in kinds and (kind != last or after != len(data)):
             return
-        begins.append(pos)
+        begins.append((pos, 6 if kind in named and length > 4 else 5))
         pos = after
     if begins and kind == last:
         shapes[len(data)] = _shape(data, begins)
 
 
-def _shape(data: bytes | bytearray, begins: Sequence[int]) -> Shape:
+def _shape(data: bytes | bytearray, begins: Sequence[tuple[int, int]]) -> Shape:
     layout, at, i = ">", 0, 0
     while i < len(begins):
-        begin = end = begins[i]
-        while i < len(begins) and begins[i] == end:  # headers with nothing between are taken as one
-            end, i = end + 5, i + 1
+        begin = end = begins[i][0]
+        while i < len(begins) and begins[i][0] == end:  # headers with nothing between are taken as one
+            end, i = end + begins[i][1], i + 1
         layout += f"{begin - at}x{end - begin}s"
         at = end
     unpack = struct.Struct(f"{layout}{len(data) - at}x").unpack_from

@@ -151,16 +151,20 @@ class Rig:
         stream = Stream(client, port)
         for step in steps:
             stream.do(step)
-        for _ in range(PATIENCE_S * 2):
-            stream.do(Send(PROBE))
-            if stream.wait(lambda: stream.ended or MARK in stream.received, 0.5):
-                break
-            stream.do(CancelIt(None))
-        else:
-            raise Broken(f"no answer; the last that came: {bytes(stream.received[-200:])!r}")
+        vain = before = 0
+        while not self._probed(stream):
+            vain, before = 0 if len(stream.received) > before else vain + 1, len(stream.received)
+            if vain > PATIENCE_S * 2:
+                raise Broken(f"no answer; the last that came: {bytes(stream.received[-200:])!r}")
+            stream.do(CancelIt(None))  # one of many that sleep
         kinds, last = stream.messages()
         if stream.ended and not stream.reset and (kinds[-1:] != "E" or b"SFATAL\0" not in last):
             raise Broken(f"ended without a word, after {kinds[-20:]} {last[:200]!r}")
+
+    @staticmethod
+    def _probed(stream: Stream) -> bool:
+        stream.do(Send(PROBE))
+        return stream.wait(lambda: stream.ended or MARK in stream.received, 0.5)
 
     def _look(self, chance: random.Random, shape: int, refusals: int) -> None:
         for line in self.log:

@@ -17,7 +17,7 @@ from pgstream.embedded.cluster import binaries
 from pgstream.errors import RelayedError
 from pgstream.wire import frontend
 from tests.pg.door import whole
-from tests.pg.door.raw import SYNC, Wire, bind, frame, parse, query
+from tests.pg.door.raw import SYNC, Wire, bind, describe, execute, frame, parse, query
 from tests.pg.door.whole import HIDDEN, SECRET, Whole, relation
 from tests.server import within
 
@@ -504,3 +504,34 @@ def test_what_empties_a_schema_calls_no_operators_of_others(house, how):
             assert called == [(False,)], "a sequence keeps what a transaction that is rolled back has done"
         finally:
             mallory.execute("DROP FUNCTION public.tells CASCADE; DROP SEQUENCE public.told")
+
+
+FAILING = query("DO $$BEGIN RAISE 'no'; END$$")
+"""PostgreSQL keeps the portal of a Query that fails while it runs, and frees its plan."""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(
+    "way",
+    [
+        [query("SELECT current_database()"), execute(), SYNC],
+        [query("SELECT current_database()"), bind(), SYNC, execute(), SYNC],
+        [bind("a"), SYNC, query("SELECT current_database()"), execute(), SYNC],
+        [describe("P"), query("SELECT current_database()"), SYNC, describe("P"), execute(), SYNC],
+    ],
+)
+def test_nobody_kills_postgresql_by_an_execute(house: Whole, way: list[bytes], apart: bool) -> None:
+    """All sessions ended when the one that did so died of signal 11."""
+    with house.connect("mallory") as witness, Wire(house.port, "mallory", house.PASSWORD) as wire:
+        messages, times = [query("BEGIN"), FAILING, *way], 0
+        for one in [*messages, query("ROLLBACK"), query("SELECT 'well'")]:
+            wire.send(one)
+            times += one[:1] in b"QS"
+            if apart and one[:1] in b"QS":
+                wire.until_ready(times)
+                times = 0
+        if times:
+            answers = wire.until_ready(times)
+            assert [p for k, p in answers if k == "E" and b"C34000" in p], answers
+            assert ("D", b"\0\1\0\0\0\4well") in answers
+        assert witness.execute("SELECT 'here'").fetchone() == ("here",)

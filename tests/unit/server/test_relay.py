@@ -144,8 +144,8 @@ class Both:
             client.pair.take_back()
         return (
             *state(self.backend.flight), self.backend._skip, self.backend._head, bytes(client.inbound.waiting),
-            client.inbound._passing, client.received, client.relayed, client.rounds, client.errors, client.ended,
-            bytes(self.at_client), bytes(self.at_backend),
+            client.inbound._passing, client.inbound.bound, client.received, client.relayed, client.rounds,
+            client.errors, client.ended, bytes(self.at_client), bytes(self.at_backend),
         )  # fmt: skip
 
 

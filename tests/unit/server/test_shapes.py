@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgstream.catalog.records import Snapshot
+from pgstream.errors import PgStreamError
 from pgstream.server import shapes
 from pgstream.server.backend import Backend
-from pgstream.server.flight import Flight
+from pgstream.server.flight import FAILED, Flight
 from pgstream.server.inbound import Inbound
 from pgstream.server.language import Language
 from pgstream.server.search_path import SearchPath
@@ -55,6 +56,8 @@ class Client:
         self.cursors = SimpleNamespace(doubtful=False)
         self.seen = bytearray()
         self.readies: list[int] = []
+        self.reported: list[PgStreamError] = []
+        self.report = self.reported.append
         self.alert = self.held = False
         self.write = self.seen.extend
         self.backend = SimpleNamespace(write=self.seen.extend, codec="utf-8")
@@ -114,7 +117,7 @@ def requested(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
         while client.held:
             client.held, rest, inbound.waiting = False, bytes(inbound.waiting), b""
             inbound.pump(rest)
-    return *state(client.flight), bytes(client.seen), bytes(inbound.waiting)
+    return *state(client.flight), inbound.bound, bytes(client.seen), bytes(inbound.waiting)
 
 
 async def answered(chunks: list[bytes], *, learning: bool) -> tuple[object, ...]:
@@ -187,3 +190,50 @@ def test_a_layout_is_learnt_once_and_told_by_its_headers() -> None:
 def test_other_layouts_are_not_kept(chunk: bytes) -> None:
     Inbound(Client()).pump(chunk)  # type: ignore[arg-type]
     assert not shapes.requests
+
+
+SYNC, UNNAMED = message("S"), message("E", bytes(5))
+
+
+@pytest.mark.parametrize(
+    ("before", "chunk"),
+    [
+        ([], UNNAMED + SYNC),
+        ([message("B", b"\0one\0") + UNNAMED + SYNC], UNNAMED + SYNC),  # the layout of the end of the one before
+        ([message("B", b"\0one\0"), UNNAMED + SYNC], UNNAMED + SYNC),
+        ([message("B", b"\0one\0"), message("Q", b"SELECT 1\0")], UNNAMED + SYNC),
+        ([message("B", b"\0one\0") + UNNAMED + SYNC], message("B", b"one\0\0") + UNNAMED + SYNC),  # lengths are alike
+        ([], message("P", b"\0SELECT 1\0\0\0") + UNNAMED + SYNC),
+        ([], message("B") + UNNAMED + SYNC),
+    ],
+)
+def test_an_execute_of_what_nothing_was_bound_to_waits(before: list[bytes], chunk: bytes) -> None:
+    client = Client()
+    client.flight.status = FAILED
+    inbound = Inbound(client)  # type: ignore[arg-type]
+    for one in before:
+        inbound.pump(one)
+        client.held = False  # a Query behind messages without a Sync has waited
+    assert not client.reported
+    inbound.pump(chunk)
+    assert client.held and bytes(inbound.waiting) == SYNC
+    assert [e.sqlstate for e in client.reported] == ["34000"] and not client.seen.endswith(UNNAMED)
+
+
+@pytest.mark.parametrize("chunks", [
+    [message("B", b"\0one\0") + UNNAMED + SYNC] * 3,
+    [message("B", b"\0one\0"), message("H"), UNNAMED, UNNAMED + SYNC],
+    [message("E", b"one\0" + bytes(4)) + SYNC] * 2,
+    [message("B", b"\0one\0")[:5], message("B", b"\0one\0")[5:] + UNNAMED[:7], UNNAMED[7:] + SYNC],
+])  # fmt: skip
+def test_other_executes_do_not(chunks: list[bytes]) -> None:
+    client = Client()
+    client.flight.status = FAILED
+    inbound = Inbound(client)  # type: ignore[arg-type]
+    for chunk in chunks:
+        if inbound.waiting:
+            inbound.waiting = bytearray(inbound.waiting)
+            inbound.waiting += chunk
+        inbound.pump(inbound.waiting or chunk)
+        assert not client.held
+    assert bytes(client.seen) == b"".join(chunks)
