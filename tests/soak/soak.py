@@ -300,6 +300,9 @@ class Soak:
 
     def memory(self) -> dict[str, int]:
         """Resident megabytes of the server and of all its workers."""
-        root = psutil.Process(self.server.process.pid)
-        workers = [p for p in root.children(recursive=True) if p.name() == "java"]
-        return {"server": root.memory_info().rss >> 20, "workers": sum(p.memory_info().rss for p in workers) >> 20}
+        root, workers = psutil.Process(self.server.process.pid), 0
+        for process in root.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() == "java":
+                    workers += process.memory_info().rss
+        return {"server": root.memory_info().rss >> 20, "workers": workers >> 20}
