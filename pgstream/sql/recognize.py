@@ -219,10 +219,11 @@ def _factor(parser: Any) -> Pattern:
     if token.token_type is T.L_BRACE and parser._next.token_type is T.DASH:
         raise NotYet(what="an exclusion {- … -} in a pattern", at=token.start)
     # Right behind a name the sign is taken as part of it.
-    if token.token_type is T.CARET or (token.token_type is T.VAR and token.text.endswith("$")):
+    anchor = token.token_type is T.VAR and (token.text.startswith("$") or token.text.endswith("$"))
+    if anchor or token.token_type is T.CARET:
         raise NotSupported(
-            what=f'the anchor "{token.text[-1]}" in a pattern',
-            at=token.end,
+            what=f'the anchor "{"$" if anchor else "^"}" in a pattern',
+            at=token.start if token.text.startswith("$") else token.end,
             hint="What is read of a stream has no borders.",
         )
     if token.text.upper() == "PERMUTE" and parser._next.token_type is T.L_PAREN:
@@ -249,7 +250,7 @@ def _quantified(parser: Any, part: Pattern) -> Pattern:
 
 
 def _bounds(parser: Any) -> tuple[int, int | None]:
-    """``n}``, ``n,}``, ``n,m}`` and ``,m}``."""
+    """``n}``, ``n,}``, ``n,m}``, ``,m}`` and ``,}``."""
     first = _number(parser)
     if not parser._match(T.COMMA):
         _take(parser, T.R_BRACE)
@@ -259,7 +260,7 @@ def _bounds(parser: Any) -> tuple[int, int | None]:
         return first or 0, first
     place = parser._index
     most = _number(parser)
-    if (first is None and most is None) or (most is not None and (most == 0 or most < (first or 0))):
+    if most is not None and (most == 0 or most < (first or 0)):
         parser._retreat(place)
         parser.raise_error("a number not below the first")
     _take(parser, T.R_BRACE)
