@@ -106,10 +106,11 @@ object Pattern {
       } else {
         val split = room()
         val check = if (empty(part)) {
-          code += Mark(loops)
+          val loop = loops // repetitions inside it have numbers of their own
+          code += Mark(loop)
           loops += 1
           write(part)
-          Some(room() -> (loops - 1))
+          Some(room() -> loop)
         } else { write(part); None }
         code += Jump(split)
         code(split) = either(split + 1, code.length)

@@ -87,6 +87,7 @@ final class Search(
     case _ => false
   }))
   private val tried = new BitSet
+  private val choices = new BitSet
 
   private var rows: ArrayBuffer[Kept] = _
   private var watermark = 0L
@@ -108,6 +109,7 @@ final class Search(
     start = at
     truncate(0)
     tried.clear()
+    choices.clear()
     left.clear()
     var marks = new Array[Int](pattern.loops)
     var pc = 0
@@ -116,33 +118,41 @@ final class Search(
     while (true) {
       steps += 1
       if (steps > most) throw Search.tooMany(at)
+      var dead = false
       program(pc) match {
         case Done => return Found
         case Jump(to) => pc = to
-        case Split(one, two) => left += ((two, mapped.length, marks)); pc = one
+        case Split(one, two) => if (chosen(pc, marks)) dead = true else { left += ((two, mapped.length, marks)); pc = one }
         case Mark(loop) => marks = marks.updated(loop, mapped.length); pc += 1
         case Check(loop, out) => pc = if (marks(loop) == mapped.length) out else pc + 1
         case Take(v) =>
-          val outcome = if (again(pc)) Nothing else take(v)
+          val outcome = if (taken(pc)) Nothing else take(v)
           if (outcome == Waits) return Waits
-          if (outcome == Found) pc += 1
-          else if (left.isEmpty) return Nothing
-          else {
-            val (to, length, kept) = left.remove(left.length - 1)
-            truncate(length)
-            marks = kept
-            pc = to
-          }
+          if (outcome == Found) pc += 1 else dead = true
+      }
+      if (dead) {
+        if (left.isEmpty) return Nothing
+        val (to, length, kept) = left.remove(left.length - 1)
+        truncate(length)
+        marks = kept
+        pc = to
       }
     }
     Nothing
   }
 
   /** Whether this row was to be taken here before, and that led nowhere. No mark says anything about what comes behind it. */
-  private def again(pc: Int): Boolean = plain && {
-    val bit = mapped.length.toLong * program.length + pc
-    bit < Int.MaxValue && (tried.get(bit.toInt) || { tried.set(bit.toInt); false })
+  private def taken(pc: Int): Boolean = plain && again(tried, mapped.length.toLong * program.length + pc)
+
+  /** Whether it was chosen here at this row before, while the same repetitions had begun at it, and that led nowhere. */
+  private def chosen(pc: Int, marks: Array[Int]): Boolean = plain && marks.length <= Search.Loops && {
+    var bit = mapped.length.toLong * program.length + pc
+    marks.foreach(m => bit = 2 * bit + (if (m == mapped.length) 1 else 0))
+    again(choices, bit)
   }
+
+  private def again(among: BitSet, bit: Long): Boolean =
+    bit < Int.MaxValue && (among.get(bit.toInt) || { among.set(bit.toInt); false })
 
   private def take(v: Int): Outcome = {
     val i = start + mapped.length
@@ -220,6 +230,8 @@ object Search {
    * Of one attempt, and 100 for each row. Nested repetitions whose conditions depend on the match can go on nearly for ever.
    */
   val Steps = 1000000L
+  /** With more repetitions of what may be empty, choices are not remembered: each doubles the room that they take. */
+  val Loops = 6
 
   def tooMany(at: Int): Raised =
     new Raised("54001", s"the pattern of MATCH_RECOGNIZE needs more than $Steps steps to be looked for at one row")

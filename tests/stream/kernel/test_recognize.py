@@ -339,6 +339,37 @@ def test_a_repetition_of_what_may_be_empty_goes_no_way_twice(spark: SparkSession
 
 
 @pytest.mark.parametrize(
+    "pattern, expected",
+    [
+        ("X{,} E", ["1 2 3 4 5"]),
+        ("X{,}? E", ["1 2", "3 4 5"]),
+        ("((X?)*)* E", ["1 2 3 4 5"]),
+        ("((X?){2,})+ E", ["1 2 3 4 5"]),
+        ("((X? E??)* X?)+ E", ["1 2 3 4 5"]),
+        ("((X?)*?)* E", ["1 2", "3 4 5"]),
+        # A choice that is still open at a row is not one that led nowhere.
+        ("((X??){2,}?)* E", ["1 2", "3 4 5"]),
+        ("(((X??){2,}?)?){2,} E", ["1 2", "3 4 5"]),
+    ],
+)
+def test_repetitions_of_what_may_be_empty_inside_each_other(
+    pattern: str, expected: list[str], spark: SparkSession, tmp_path: Path
+) -> None:
+    f = feed(spark, tmp_path, "p:x1 e2 x3 x4 e5")
+    clause = f"MEASURES LISTAGG(v, ' ') AS n PATTERN ({pattern}) WITHIN 9 SECONDS DEFINE E AS E.w = 'e'"
+    _, told = f.run(f"SELECT k, n FROM s {MATCH} {clause})", "stream")
+    assert [n for k, n in told if k == "p"] == expected
+
+
+@pytest.mark.parametrize("pattern", ["(X? | Y? | X?){14} E", "((X? Y??){,12}){,12} E", "((X? | Y? | X?){14})* E"])
+def test_no_choice_is_made_twice_where_it_led_nowhere(pattern: str, spark: SparkSession, tmp_path: Path) -> None:
+    f = feed(spark, tmp_path, "p:" + " x" * 20 + " z" + " x" * 3 + " e")
+    define = "DEFINE E AS E.w = 'e', X AS X.w = 'x', Y AS Y.w = 'y'"
+    rows, _ = f.run(f"SELECT n FROM s {MATCH} MEASURES COUNT(*) AS n PATTERN ({pattern}) {define})", "stream")
+    assert rows == [(4,)]
+
+
+@pytest.mark.parametrize(
     "clause, at",
     [
         ("ORDER BY rowtime(), STR_TO_MAP(w) MEASURES A.w AS x", "STR_TO_MAP"),
