@@ -24,7 +24,7 @@ from pgstream import traces
 from pgstream.embedded.child import LAUNCH
 from pgstream.errors import EngineUnavailable
 from pgstream.spark.kernel.build import kernel_jar
-from pgstream.spark.settings import Settings
+from pgstream.spark.settings import ARENAS, Settings
 
 log = structlog.get_logger(__name__)
 
@@ -120,7 +120,7 @@ def launch(settings: Settings, folder: Path, classes: Sequence[str] = ()) -> sub
     program += ["--conf", f"spark.master={settings.master}", "pyspark-shell"]
     info = folder / "gateway"
     head = [sys.executable, "-I", "-S", LAUNCH, os.getpid(), 9, -1, -1, -1, "--"]
-    environ = dict(os.environ, _PYSPARK_DRIVER_CONN_INFO_PATH=str(info), SPARK_HOME=str(SPARK_HOME))
+    environ = dict(ARENAS | os.environ, _PYSPARK_DRIVER_CONN_INFO_PATH=str(info), SPARK_HOME=str(SPARK_HOME))
     for private in ("PGSTREAM_CHANNEL", "PGSTREAM_WORKER", *traces.PRIVATE):
         environ.pop(private, None)
     process = subprocess.Popen([*map(str, head), *_absolute(program)], stdin=subprocess.PIPE, env=environ)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pgstream.spark.settings import Settings
+from pgstream.spark.settings import ARENAS, Settings
 
 _KERNEL = "org.apache.spark.sql.pgstream"
 _STATE = "spark.sql.streaming.stateStore"
@@ -102,6 +102,7 @@ def open_session(settings: Settings, folder: Path) -> SparkSession:
         own |= {"spark.authenticate": "true"}  # with a secret that Spark makes: other users reach its ports
     else:
         own |= {"spark.executor.extraJavaOptions": " ".join(_executor(settings))}
+        own |= {f"spark.executorEnv.{name}": value for name, value in ARENAS.items()}
     for name, value in (SETTINGS | own | settings.spark).items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
