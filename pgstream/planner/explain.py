@@ -176,7 +176,8 @@ def _keeps(node: plan.Node) -> str:
             return f"rows until the watermark reaches them{frame}"
         case plan.Recognize():
             within = "" if node.within_ms is None else f", for {node.within_ms} ms"
-            return f"rows until the watermark reaches them, and those that a match may still have{within}"
+            late = f"; above it time is {node.behind_ms} ms behind, as matches are" if node.behind_ms else ""
+            return f"rows until the watermark reaches them, and those that a match may still have{within}{late}"
         case plan.IntervalJoin():
             held = f", results that are {node.ahead_ms} ms ahead of the watermark" if node.ahead_ms is not None else ""
             return f"rows of both sides for {node.within_ms} ms{held}"

@@ -30,7 +30,20 @@ def held(node: plan.Node) -> plan.Node:
 def lateness(node: plan.Node) -> int | None:
     """How far event time may be out of order in what a plan writes, milliseconds; None where it holds nothing back."""
     joins = [n for n in plan.walk(held(node)) if isinstance(n, plan.IntervalJoin)]
-    return max((n.ahead_ms for n in joins if n.ahead_ms is not None), default=None)
+    return max([n.ahead_ms for n in joins if n.ahead_ms is not None] + _matches(node), default=None)
+
+
+def _matches(node: plan.Node) -> list[int]:
+    """The same of matches of MATCH_RECOGNIZE, which come when the watermark has passed them by so much at most."""
+    match node:
+        case plan.Recognize():
+            return [plan.behind_ms(node)] if node.behind_ms else []
+        case plan.Union():
+            return [n for i in node.inputs for n in _matches(i)]
+        case plan.Filter() | plan.Project() | plan.Windows() | plan.Expand() | plan.Unnest() | plan.Lookup():
+            return _matches(node.input)
+        case _:
+            return []
 
 
 def _ahead(node: plan.IntervalJoin) -> int:

@@ -25,7 +25,7 @@ import math
 
 import msgspec
 
-VERSION = 14
+VERSION = 15
 WINDOW_BOUNDS = ("window_start", "window_end")
 
 
@@ -466,8 +466,9 @@ class Recognize(msgspec.Struct, frozen=True, omit_defaults=True, tag="recognize"
     counts already; a variable without one takes every row. ``skip``: where the next match may begin, one of ``past last
     row``, ``to next row``, ``to first`` and ``to last``, these of the rows of variable ``to``. ``within_ms``: between
     the first and the last row. Output: columns of ``partition``, then ``measures``, over the reads too; ``__time`` that
-    of the last row. Mode: append; a match may come after the watermark has passed its time. State: rows until the
-    watermark reaches them, and those that may be of a match yet.
+    of the last row. Mode: append; a match may come after the watermark has passed its time, ``behind_ms`` after it at
+    most where the next row has to be seen for its end; 0, as before version 15: what is late above is late. State: rows
+    until the watermark reaches them, and those that may be of a match yet.
     """
 
     input: Node
@@ -480,6 +481,7 @@ class Recognize(msgspec.Struct, frozen=True, omit_defaults=True, tag="recognize"
     skip: str
     to: str = ""
     within_ms: int | None = None
+    behind_ms: int = 0
 
 
 class Union(msgspec.Struct, frozen=True, omit_defaults=True, tag="union"):
@@ -725,9 +727,13 @@ def readings(node: Node) -> list[Source | ViewSource]:
 def behind_ms(node: Node) -> int:
     """By how many milliseconds results are behind the watermark of the sources, at most."""
     below = max(map(behind_ms, inputs(node)), default=0)
-    if not isinstance(node, IntervalJoin):
-        return below
-    return below + (node.behind_ms if node.by_key else node.within_ms + 1)
+    match node:
+        case IntervalJoin():
+            return below + (node.behind_ms if node.by_key else node.within_ms + 1)
+        case Recognize():
+            return below + node.behind_ms
+        case _:
+            return below
 
 
 def ends_apart_ms(node: Node) -> int:

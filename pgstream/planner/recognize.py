@@ -74,6 +74,7 @@ def recognized(step: Step, scope: Scope, node: exp.MatchRecognize) -> tuple[Step
         watermarked(wanting(step.node, reads.wants)),
         [e for e, _ in partition], order, _plan(clause.pattern), define, reads.found, measures,
         clause.skip, clause.to.name if clause.to is not None else "", clause.within_ms,
+        clause.within_ms + 1 if clause.within_ms and (_is_open(clause.pattern) or reads.look_ahead) else 0,
     )  # fmt: skip
     kept = frozenset(m.name for m in measures if reads.is_time(m.sql))
     out = Step(made, columns, joined=step.joined, stateful=True, placed=False, times=kept)
@@ -177,6 +178,44 @@ def _most(pattern: recognize.Pattern, name: str) -> float:
             return max(_most(p, name) for p in pattern.parts)
         case recognize.Sequence():
             return sum(_most(p, name) for p in pattern.parts)
+
+
+def _is_open(pattern: recognize.Pattern) -> bool:
+    """Whether a row behind a match may have to be seen before it is known that the match has ended."""
+    match pattern:
+        case recognize.Variable():
+            return False
+        case recognize.Repeat():
+            more = pattern.most is None or pattern.most > pattern.least
+            return (more and not pattern.reluctant) or _is_open(pattern.part)
+        case recognize.Choice():
+            lengths = [_length(p) for p in pattern.parts]
+            waits = any(a > b for i, (_, a) in enumerate(lengths) for b, _ in lengths[i + 1 :])
+            return waits or any(map(_is_open, pattern.parts))
+        case recognize.Sequence():
+            for part in reversed(pattern.parts):
+                if _is_open(part):
+                    return True
+                if not _size(part)[1]:
+                    return False
+            return True
+
+
+def _length(pattern: recognize.Pattern) -> tuple[int, float]:
+    """How many rows it has at least, and at most."""
+    match pattern:
+        case recognize.Variable():
+            return 1, 1
+        case recognize.Repeat():
+            least, most = _length(pattern.part)
+            times = float("inf") if pattern.most is None else pattern.most
+            return pattern.least * least, most * times if most else 0
+        case recognize.Choice():
+            parts = [_length(p) for p in pattern.parts]
+            return min(n for n, _ in parts), max(n for _, n in parts)
+        case recognize.Sequence():
+            parts = [_length(p) for p in pattern.parts]
+            return sum(n for n, _ in parts), sum(n for _, n in parts)
 
 
 def _plan(pattern: recognize.Pattern) -> plan.Pattern:
@@ -283,6 +322,11 @@ class Reads:
             known = msgspec.structs.replace(read, name=f"__r{len(self.found)}", at=position, raises=raises)
             self.found.append(known)
         return Typed(quote_spark(known.name), type_)
+
+    @property
+    def look_ahead(self) -> bool:
+        """Whether a row behind one that is mapped is read."""
+        return any(r.shift > 0 for r in self.found)
 
     def is_time(self, sql: str) -> bool:
         """Whether that is the event time of the last row."""

@@ -152,7 +152,7 @@ class Operators:
         made = DataFrame(self.kernel.Recognize.apply(self.on_time(step, df)._jdf, conditions, told), self.spark)
         columns = [Expr(e.name, quote_spark(e.name)) for e in node.partition] + node.measures
         out = attempt(lambda: made.select(*map(named, columns), "__time"), made, node.measures)
-        return Step(timed(out), stateful=True, held=True, behind_ms=behind_ms(node.input))
+        return Step(timed(out), stateful=True, held=not node.behind_ms, behind_ms=behind_ms(node.input))
 
     def recognizing(self, node: Recognize, step: Step) -> tuple[DataFrame, Any, str]:
         """The rows as the kernel is given them, the conditions over what is read of a match, and what it is told."""
@@ -168,7 +168,8 @@ class Operators:
         extremes = [r for r in node.reads if r.call is not None and r.call.function in ("min", "max")]
         _check_ordered(df, [*order, *(Expr(names[t], t, r.at) for r in extremes for t in _texts(r))])
         told = json.dumps({
-            "mode": self.mode, "ttl_ms": self.ttl_ms, "within_ms": node.within_ms, "skip": node.skip, "to": node.to,
+            "mode": self.mode, "ttl_ms": self.ttl_ms, "within_ms": node.within_ms, "behind_ms": node.behind_ms,
+            "skip": node.skip, "to": node.to,
             "key": [e.name for e in node.partition], "pattern": msgspec.to_builtins(node.pattern),
             "reads": [_read(r, names) for r in node.reads],
             "tells": [r.name for r in node.reads if any(quote_spark(r.name) in m.sql for m in node.measures)],

@@ -193,7 +193,7 @@ object Recognize {
     val p = processor(df, conditions, config)
     val key = c.strings("key")
     val packed = Changes.pack(df, key, rows(df, key).fieldNames.toSeq)
-    unpacked(Changes.run(packed, p, c.str("mode"), TimeMode.EventTime()), df, config)
+    unpacked(Changes.run(packed, p, c.str("mode"), TimeMode.EventTime(), c.get("behind_ms").asLong), df, config)
   }
 
   private def unpacked(out: Dataset[Change], df: DataFrame, config: String): DataFrame = {
