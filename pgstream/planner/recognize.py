@@ -48,6 +48,11 @@ _UNSTEADY = frozenset(("RAND", "RAND_INTEGER", "UUID", "CURRENT_DATE", "CURRENT_
                        "CURRENT_TIMESTAMP", "NOW", "CURRENT_ROW_TIMESTAMP"))  # fmt: skip
 _TIME = "cast(timestamp_millis(unix_millis(`__time`)) as timestamp_ntz)"
 _TIME_TYPE = Type("TIMESTAMP", (3,))
+_NOT_YET = {
+    "CLASSIFIER": "COUNT(A.*) > 0 says whether a match has rows of A.",
+    "MATCH_NUMBER": "COUNT(*) OVER (PARTITION BY … ORDER BY rowtime()) around it numbers the matches.",
+    "MATCH_PROCTIME": "MATCH_ROWTIME() is the event time of the last row.",
+}
 
 
 def recognized(step: Step, scope: Scope, node: exp.MatchRecognize) -> tuple[Step, Scope]:
@@ -360,8 +365,8 @@ def _check_told(node: exp.Expr, place: str) -> None:
 
 def _check_known(name: str, node: exp.Expr) -> None:
     """What the standard and Flink have of a match, and this has not."""
-    if name in ("CLASSIFIER", "MATCH_NUMBER", "MATCH_PROCTIME"):
-        raise NotYet(what=f"function {name}", at=at(node))
+    if name in _NOT_YET:
+        raise NotYet(what=f"function {name}", at=at(node), hint=_NOT_YET[name])
 
 
 class OfRow(Compiler):

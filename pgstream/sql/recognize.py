@@ -102,7 +102,10 @@ def read(parser: Any) -> exp.MatchRecognize:
     _take(parser, T.R_PAREN)
     within = _within(parser)
     if parser._curr.text.upper() == "SUBSET":
-        raise NotYet(what="SUBSET", at=parser._curr.start)
+        raise NotYet(
+            what="SUBSET", at=parser._curr.start,
+            hint="Read the variables apart: COALESCE(LAST(B.x), LAST(A.x)), COUNT(A.*) + COUNT(B.*).",
+        )  # fmt: skip
     parser._expect("DEFINE")
     define = parser._parse_csv(lambda: _definition(parser))
     _take(parser, T.R_PAREN)
@@ -217,7 +220,13 @@ def _sequence(parser: Any) -> Pattern:
 def _factor(parser: Any) -> Pattern:
     token = parser._curr
     if token.token_type is T.L_BRACE and parser._next.token_type is T.DASH:
-        raise NotYet(what="an exclusion {- … -} in a pattern", at=token.start)
+        if any(t.token_type is T.NUMBER for t in parser._tokens[parser._index + 2 : parser._index + 3]):
+            parser._advance()
+            parser.raise_error("a number above zero")
+        raise NotYet(
+            what="an exclusion {- … -} in a pattern", at=token.start,
+            hint="MEASURES that name variables read the rows of these alone.",
+        )  # fmt: skip
     # Right behind a name the sign is taken as part of it.
     anchor = token.token_type is T.VAR and (token.text.startswith("$") or token.text.endswith("$"))
     if anchor or token.token_type is T.CARET:
