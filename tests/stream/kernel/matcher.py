@@ -360,10 +360,13 @@ class Maker:
     def query(self) -> Query:
         r = self.r
         names = ("A", "B", "C", "D")[: r.randint(1, 4)]
-        while (pattern := self.pattern(names, 2)).empty() or len(pattern.sql()) > 24:
+        make = self.nested if r.random() < 0.25 else self.pattern
+        while (pattern := make(names, 2)).empty() or len(pattern.sql()) > 24:
             pass
         used = tuple(sorted({n for n in names if n in pattern.sql()}))
         define = {n: self.condition(n, used) for n in used if r.random() < 0.75} or {used[0]: self.condition("", used)}
+        if make == self.nested and r.random() < 0.7:  # conditions on the match make ways without number
+            define = {n: Compare(Seek(n, "v"), r.choice(["<", ">", "<>"]), Literal(r.randint(0, 5))) for n in define}
         skip, to = r.choice(["PAST LAST ROW", "PAST LAST ROW", "TO NEXT ROW", "TO FIRST", "TO LAST"]), ""
         if skip in ("TO FIRST", "TO LAST"):
             to = r.choice(used)
@@ -379,6 +382,18 @@ class Maker:
             return self.repeated(One(r.choice(names)))
         parts = tuple(self.pattern(names, depth - 1) for _ in range(r.randint(2, 3)))
         return self.repeated(Chain(parts) if r.random() < 0.7 else Either(parts))
+
+    def nested(self, names: Sequence[str], depth: int) -> Pattern:
+        """Repetitions of repetitions, also of what may be empty, most often with a row behind them."""
+        r = self.r
+        inner: Pattern = One(r.choice(names))
+        if depth:
+            parts = tuple(self.nested(names, depth - 1) for _ in range(r.choice([1, 1, 2, 2, 3])))
+            inner = parts[0] if len(parts) == 1 else Chain(parts) if r.random() < 0.65 else Either(parts)
+        if r.random() < 0.75:
+            bounds = r.choice([(0, None), (0, None), (1, None), (0, 1), (0, 1), (0, 2), (2, None), (2, 2)])
+            inner = Times(inner, *bounds, r.random() < 0.35)
+        return Chain((inner, One(r.choice(names)))) if depth == 2 and r.random() < 0.8 else inner
 
     def repeated(self, part: Pattern) -> Pattern:
         r = self.r
