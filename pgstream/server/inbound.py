@@ -133,7 +133,7 @@ class Inbound:
                     data = read
                     if self._own_text(kind, data, pos, begin):
                         return
-                behind = after
+                behind, bound = after, self.bound
                 if kind == PARSE:
                     flight.open += 1
                 else:
@@ -141,6 +141,7 @@ class Inbound:
             elif kind in (COPY_DONE, COPY_FAIL):
                 flight.copy_ended()
             elif kind == FUNCTION_CALL:
+                self.bound = False
                 if flight.open:
                     if after > end:
                         break

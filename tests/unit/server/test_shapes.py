@@ -205,6 +205,8 @@ SYNC, UNNAMED = message("S"), message("E", bytes(5))
         ([message("B", b"\0one\0") + UNNAMED + SYNC], message("B", b"one\0\0") + UNNAMED + SYNC),  # lengths are alike
         ([], message("P", b"\0SELECT 1\0\0\0") + UNNAMED + SYNC),
         ([], message("B") + UNNAMED + SYNC),
+        ([message("B", b"\0one\0") + message("P", b"q\0SELECT 1\0\0\0") + UNNAMED + SYNC], UNNAMED + SYNC),
+        ([message("B", b"\0one\0"), message("F", b"1234")], UNNAMED + SYNC),
     ],
 )
 def test_an_execute_of_what_nothing_was_bound_to_waits(before: list[bytes], chunk: bytes) -> None:
