@@ -40,6 +40,8 @@ def _matches(node: plan.Node) -> list[int]:
             return [plan.behind_ms(node)] if node.behind_ms else []
         case plan.Union():
             return [n for i in node.inputs for n in _matches(i)]
+        case plan.IntervalJoin() | plan.StreamJoin():  # a pair comes with the later of the two
+            return [plan.behind_ms(node)] if _matches(node.left) or _matches(node.right) else []
         case plan.Filter() | plan.Project() | plan.Windows() | plan.Expand() | plan.Unnest() | plan.Lookup():
             return _matches(node.input)
         case _:

@@ -79,7 +79,7 @@ def recognized(step: Step, scope: Scope, node: exp.MatchRecognize) -> tuple[Step
         watermarked(wanting(step.node, reads.wants)),
         [e for e, _ in partition], order, _plan(clause.pattern), define, reads.found, measures,
         clause.skip, clause.to.name if clause.to is not None else "", clause.within_ms,
-        clause.within_ms + 1 if clause.within_ms and (_is_open(clause.pattern) or reads.look_ahead) else 0,
+        clause.within_ms + 1 if clause.within_ms and _is_open(clause.pattern) and not reads.look_ahead else 0,
     )  # fmt: skip
     kept = frozenset(m.name for m in measures if reads.is_time(m.sql))
     out = Step(made, columns, joined=step.joined, stateful=True, placed=False, times=kept)
@@ -330,7 +330,7 @@ class Reads:
 
     @property
     def look_ahead(self) -> bool:
-        """Whether a row behind one that is mapped is read."""
+        """Whether a row behind one that is mapped is read, which is waited for, WITHIN or not."""
         return any(r.shift > 0 for r in self.found)
 
     def is_time(self, sql: str) -> bool:

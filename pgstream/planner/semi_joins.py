@@ -165,6 +165,8 @@ def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, exp
         if step.mode == "append" or step.keyless or _is_correlated(query, scope):
             raise _refused(query)
         asked = plan(query)
+        if len({c.name for c in asked.columns}) < len(asked.columns):
+            asked = plan(_renamed(query, len(asked.columns)))
         count = 1 if one.by is None else len(one.by)
         if len(asked.columns) != count:
             raise InvalidStatement(what=_wrong_columns(len(asked.columns), count), at=at(query))
@@ -194,6 +196,17 @@ def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, exp
             step = keep(step, wide, exp.Is(this=columns[0], expression=exp.Null()))
         scope = replace(wide, items=wide.items[:width])
     return step, scope
+
+
+def _renamed(query: exp.Expr, count: int) -> exp.Expr:
+    """A query, the names of whose columns are not one another's."""
+    names = [exp.to_identifier(f"value {i + 1}", quoted=True) for i in range(count)]
+    alias = exp.TableAlias(this=exp.to_identifier("asked", quoted=True), columns=names)
+    inside = exp.Subquery(this=query.copy(), alias=alias)
+    inside.meta["start"] = at(query) or 0
+    star = exp.Star()
+    star.meta["start"] = at(query) or 0
+    return exp.Select(expressions=[star], from_=exp.From(this=inside))
 
 
 def _wrong_columns(has: int, wanted: int) -> str:

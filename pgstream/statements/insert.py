@@ -140,7 +140,7 @@ class InsertInto(Statement):
         late = lateness(planned.root)
         if late is not None and late > int(into.properties.get(LATENESS.name, LATENESS_MS)):
             ctx.notice(
-                f'rows without a match come so much later than others that queries over "{into.full.name}" take them'
+                f'some rows come so much later than others that queries over "{into.full.name}" take them'
                 f" for late, unless they read it WITH ('{LATENESS.name}' = {late})"
             )
         return Prepared("insert_into", plan, planned, options, into, None, d)
