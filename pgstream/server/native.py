@@ -64,6 +64,15 @@ class State(ctypes.Structure):
     gathers: int
 
 
+class Told(ctypes.Structure):
+    """``struct told`` of ``relay.c``, which a hub begins with, without its buffer."""
+
+    _fields_ = (("pair", ctypes.c_void_p), ("side", ctypes.c_int64), ("at", ctypes.c_int64))
+    pair: int
+    side: int
+    at: int
+
+
 class Native:
     """The library's calls, by their names in ``relay.c``."""
 
@@ -71,7 +80,7 @@ class Native:
     close: Callable[[int], None]
     descriptor: Callable[[int], int]
     run: Callable[[int, bool], int]
-    again: Callable[[int], int]
+    again: Callable[[int, int], int]
     new_pair: Callable[[int, int], int]
     free_pair: Callable[[int], None]
     watch: Callable[[int, int, int], int]
@@ -82,27 +91,26 @@ class Native:
     settle: Callable[[int | None, bytes, int], None]
 
     def __init__(self, library: Path) -> None:
-        self._library = lib = ctypes.PyDLL(str(library))  # no call blocks: the interpreter's lock is kept
+        # `run` waits, without the interpreter's lock; no other call does, and the lock is kept.
+        self._library, self._waits = ctypes.PyDLL(str(library)), ctypes.CDLL(str(library))
         pointer, integer, long = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
         for name, gives, *takes in (
             ("open", pointer), ("close", None, pointer), ("descriptor", integer, pointer),
-            ("run", long, pointer, integer), ("again", long, long),
+            ("run", long, pointer, integer), ("again", long, pointer, long),
             ("new_pair", pointer, integer, integer), ("free_pair", None, pointer),
             ("watch", integer, pointer, pointer, integer), ("leave", None, pointer, pointer, integer),
             ("new_settled", pointer), ("free_settled", None, pointer), ("forget", None, pointer),
             ("settle", None, pointer, ctypes.c_char_p, long),
         ):  # fmt: skip
-            function = getattr(lib, f"relay_{name}")
+            function = getattr(self._waits if name == "run" else self._library, f"relay_{name}")
             function.restype, function.argtypes = gives, takes
             setattr(self, name, function)
-        self._buffer = ctypes.addressof(ctypes.c_char.in_dll(lib, "relay_buffer"))
-        self.pair = ctypes.c_void_p.in_dll(lib, "relay_pair")
-        self.gather_ns = ctypes.c_int64.in_dll(lib, "relay_gather_ns")
-        self.side, self.at = (ctypes.c_int64.in_dll(lib, f"relay_{name}") for name in ("side", "at"))
+        self.gather_ns = ctypes.c_int64.in_dll(self._library, "relay_gather_ns")
 
-    def chunk(self, n: int) -> bytes:
+    @staticmethod
+    def chunk(hub: int, n: int) -> bytes:
         """What the last call left in the buffer, of which it said how much."""
-        return ctypes.string_at(self._buffer, n)
+        return ctypes.string_at(hub + ctypes.sizeof(Told), n)
 
 
 def load(config: Config) -> Native | None:

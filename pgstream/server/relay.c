@@ -2,9 +2,9 @@
  *
  * Owns: waiting for the sockets of all sessions (`relay_run`), the walk over message headers for what needs no more than
  * that, the account of what PostgreSQL owes meanwhile, and the messages that were settled to be its own (settled.py).
- * Whatever else comes is left in `relay_buffer` for Python, and nothing of it has been sent.
+ * Whatever else comes is left in a hub's `buffer` for Python, and nothing of it has been sent.
  * Must not know: what sessions are; relay.py says which ones may be relayed here (`live`), and takes the account back.
- * No Python.h: any C compiler makes it. One thread.
+ * No Python.h: any C compiler makes it. A hub, its pairs and their settled messages are of one thread.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/types.h>
 #include <time.h>
@@ -25,12 +24,12 @@
 #define MANY 4096    /* as backend.MANY */
 #define LONG 65536   /* as backend.LONG */
 #define EVENTS 64
-#define PATIENCE_NS 200000 /* how long the next message may take to be waited for here */
-#define TURN_NS 500000     /* after which whatever else the event loop has is served */
+#define TURN_NS 500000 /* after which whatever else the event loop has is served */
+#define BUSY 4         /* chunks in so long a time, of one session: what comes next is waited for here */
 
-/* What `relay_run` and `relay_again` return, with the bytes that lie in `relay_buffer` << 8. NOTHING: for now. RELAYED:
+/* What `relay_run` and `relay_again` return, with the bytes that lie in `buffer` << 8. NOTHING: for now. RELAYED:
  * it was. ENDED: the connection, whatever ended it. UNKNOWN: Python is to look at a chunk. TEXT: it is to look at the
- * message at `relay_at` alone, and say so by `relay_again`. REST: what is left in the buffer could not be sent yet. */
+ * message `at` a place alone, and say so by `relay_again`. REST: what is left in the buffer could not be sent yet. */
 enum { NOTHING, RELAYED, ENDED, UNKNOWN, TEXT, REST };
 enum { CLIENT, BACKEND };
 
@@ -54,15 +53,24 @@ struct pair {
   struct pair *next;
 };
 
-/* What is watched. The timer is one of the descriptors, and has no pair. */
+/* What is watched. `told`: what the last call was about, and what it left. The two timers are among the descriptors, and
+ * have no pair. */
+struct told {
+  struct pair *pair;
+  int64_t side, at;
+  unsigned char buffer[SIZE];
+};
 struct hub {
-  int32_t epoll, timer;
+  struct told told;
+  int32_t epoll, timer, turn;
   struct pair *gathering;
+  /* What was taken since a time that is looked at when it was TURN_NS at least: how much, and whether of one session. */
+  int64_t since, chunks;
+  const struct pair *only;
+  int32_t several;
+  int32_t alone; /* one session alone was busy in the time before */
 };
 
-unsigned char relay_buffer[SIZE];
-struct pair *relay_pair; /* the last call was about it */
-int64_t relay_side, relay_at;
 /* How long a long answer gathers in its socket, 0 for not at all: PostgreSQL would wait if it took longer to read than to fill. */
 int64_t relay_gather_ns = 400000;
 
@@ -74,18 +82,18 @@ static int64_t length_of(const unsigned char *header) {
 }
 
 /* Bytes received, or -1 where there are none now, or 0 at the end of the connection. */
-static int64_t receive(int from) {
-  ssize_t n = recv(from, relay_buffer, SIZE, 0);
+static int64_t receive(int from, unsigned char *buffer) {
+  ssize_t n = recv(from, buffer, SIZE, 0);
   if (n >= 0) return n;
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? -1 : 0;
 }
 
 /* Send what was received. What does not go, for whatever reason, is left to Python's transport. */
-static int64_t pass_on(int to, int kind, int64_t n) {
-  ssize_t sent = send(to, relay_buffer, (size_t)n, MSG_NOSIGNAL);
+static int64_t pass_on(int to, unsigned char *buffer, int kind, int64_t n) {
+  ssize_t sent = send(to, buffer, (size_t)n, MSG_NOSIGNAL);
   if (sent == n) return result(kind, n);
   if (sent < 0) sent = 0;
-  memmove(relay_buffer, relay_buffer + sent, (size_t)(n - sent));
+  memmove(buffer, buffer + sent, (size_t)(n - sent));
   return result(REST, n - sent);
 }
 
@@ -148,11 +156,11 @@ void relay_settle(struct settled *set, const unsigned char *bytes, int64_t n) {
 }
 
 /* As settled.query_key: a zero for each digit, and no key for a text with values in quotes. */
-static int is_settled_query(struct settled *set, int64_t n) {
+static int is_settled_query(struct settled *set, const unsigned char *buffer, int64_t n) {
   unsigned char key[LONGEST];
   if (n > LONGEST) return 0;
   for (int64_t i = 0; i < n; i++) {
-    unsigned char c = relay_buffer[i];
+    unsigned char c = buffer[i];
     if (c == '\'') return 0;
     key[i] = c >= '1' && c <= '9' ? '0' : c;
   }
@@ -160,23 +168,25 @@ static int is_settled_query(struct settled *set, int64_t n) {
 }
 
 /* From a client. `trusted`: the place of the last text that Python has looked at. */
-static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
+static int64_t request(struct told *told, int64_t n, int64_t trusted) {
+  struct pair *pair = told->pair;
+  unsigned char *buffer = told->buffer;
   int64_t pos = 0, length, opened = 0, bound = pair->bound;
   unsigned char ends = 0;
   for (; n - pos >= 5; pos += length + 1) {
-    length = length_of(relay_buffer + pos);
+    length = length_of(buffer + pos);
     if (length < 4 || length > n - pos - 1) return result(UNKNOWN, n);
-    switch (relay_buffer[pos]) {
+    switch (buffer[pos]) {
       case 'P':
         if (!pair->texts) return result(UNKNOWN, n);
-        relay_at = pos;
-        if (pos > trusted && (length + 1 > LONGEST || find(pair->settled, relay_buffer + pos, length + 1)->bytes == NULL))
+        told->at = pos;
+        if (pos > trusted && (length + 1 > LONGEST || find(pair->settled, buffer + pos, length + 1)->bytes == NULL))
           return result(TEXT, n);
         opened++;
         continue;
       case 'B': case 'E':
-        if (length > 4 && relay_buffer[pos + 5] == 0) { /* the unnamed portal */
-          if (relay_buffer[pos] == 'E' && !bound) return result(UNKNOWN, n);
+        if (length > 4 && buffer[pos + 5] == 0) { /* the unnamed portal */
+          if (buffer[pos] == 'E' && !bound) return result(UNKNOWN, n);
           bound = 1;
         }
         /* fall through */
@@ -190,13 +200,13 @@ static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
         break;
       case 'Q':
         if (pos || !pair->texts || pair->open) return result(UNKNOWN, n);
-        relay_at = 0;
-        if (pos > trusted && length + 1 == n && !is_settled_query(pair->settled, n)) return result(TEXT, n);
+        told->at = 0;
+        if (pos > trusted && length + 1 == n && !is_settled_query(pair->settled, buffer, n)) return result(TEXT, n);
         break;
       default:
         return result(UNKNOWN, n);
     }
-    ends = relay_buffer[pos];
+    ends = buffer[pos];
     pos += length + 1;
     break;
   }
@@ -208,7 +218,7 @@ static int64_t request(struct pair *pair, int64_t n, int64_t trusted) {
     pair->kinds[(pair->first + pair->owed++) % OWED] = ends;
     pair->open = pair->bound = 0;
   }
-  return pass_on(pair->sockets[BACKEND], RELAYED, n);
+  return pass_on(pair->sockets[BACKEND], buffer, RELAYED, n);
 }
 
 static void *place(struct pair *pair, int side) { return (void *)((uintptr_t)pair | (uintptr_t)side); }
@@ -219,22 +229,27 @@ static int listen_to(const struct hub *hub, struct pair *pair, uint32_t events) 
   return epoll_ctl(hub->epoll, EPOLL_CTL_MOD, pair->sockets[BACKEND], &event) == 0;
 }
 
-static void ring(const struct hub *hub, int64_t ns) {
+static int ring(int timer, int64_t ns) {
   struct itimerspec at = {.it_value = {.tv_nsec = ns}};
-  timerfd_settime(hub->timer, 0, &at, NULL);
+  return timerfd_settime(timer, 0, &at, NULL) == 0;
+}
+
+/* Whether it had rung; it does not from now on. */
+static int rang(int timer) {
+  uint64_t times;
+  return read(timer, &times, sizeof times) > 0;
 }
 
 static void gather(struct hub *hub, struct pair *pair) {
   if (pair->gathers || relay_gather_ns == 0 || !listen_to(hub, pair, 0)) return;
-  if (hub->gathering == NULL) ring(hub, relay_gather_ns);
+  if (hub->gathering == NULL) ring(hub->timer, relay_gather_ns);
   pair->gathers = 1;
   pair->next = hub->gathering;
   hub->gathering = pair;
 }
 
 static void gathered(struct hub *hub) {
-  uint64_t times;
-  if (read(hub->timer, &times, sizeof times) < 0) return;
+  if (!rang(hub->timer)) return;
   for (struct pair *pair = hub->gathering; pair != NULL; pair = pair->next) {
     pair->gathers = 0;
     listen_to(hub, pair, EPOLLIN);
@@ -244,13 +259,14 @@ static void gathered(struct hub *hub) {
 
 /* From PostgreSQL: rows, ends of answers, and a ReadyForQuery if it is the last. */
 static int64_t answer(struct hub *hub, struct pair *pair, int64_t n) {
+  unsigned char *buffer = hub->told.buffer;
   int64_t pos = pair->heads ? -pair->heads : pair->skip, length, answered = 0;
   int ready = 0, much = 0;
   unsigned char begun[8]; /* a header, the first bytes of which came before */
   memcpy(begun, pair->head, sizeof begun);
-  for (int64_t i = pair->heads; pair->heads && i < 5 && i - pair->heads < n; i++) begun[i] = relay_buffer[i - pair->heads];
+  for (int64_t i = pair->heads; pair->heads && i < 5 && i - pair->heads < n; i++) begun[i] = buffer[i - pair->heads];
   for (; n - pos >= 5; pos += length + 1) {
-    const unsigned char *header = pos < 0 ? begun : relay_buffer + pos;
+    const unsigned char *header = pos < 0 ? begun : buffer + pos;
     length = length_of(header);
     if (length < 4) return result(UNKNOWN, n);
     switch (*header) {
@@ -268,11 +284,11 @@ static int64_t answer(struct hub *hub, struct pair *pair, int64_t n) {
     }
   }
   pair->heads = pos < n ? n - pos : 0;
-  if (pos < n) memcpy(pair->head, pos < 0 ? begun : relay_buffer + pos, (size_t)pair->heads);
+  if (pos < n) memcpy(pair->head, pos < 0 ? begun : buffer + pos, (size_t)pair->heads);
   pair->skip = pos < n ? 0 : pos - n;
   pair->relayed += n;
   if (ready) {
-    pair->status = relay_buffer[n - 1];
+    pair->status = buffer[n - 1];
     pair->answered = pair->streamed = 0;
     pair->rounds++;
     if (pair->owed) {
@@ -286,7 +302,7 @@ static int64_t answer(struct hub *hub, struct pair *pair, int64_t n) {
       much = 1;
     }
   }
-  int64_t passed = pass_on(pair->sockets[CLIENT], RELAYED, n);
+  int64_t passed = pass_on(pair->sockets[CLIENT], buffer, RELAYED, n);
   if (much && (passed & 255) == RELAYED) gather(hub, pair);
   return passed;
 }
@@ -296,17 +312,29 @@ static int64_t answer(struct hub *hub, struct pair *pair, int64_t n) {
 void relay_close(struct hub *hub) {
   if (hub->epoll >= 0) close(hub->epoll);
   if (hub->timer >= 0) close(hub->timer);
+  if (hub->turn >= 0) close(hub->turn);
   free(hub);
+}
+
+/* The place of a timer: no pair is there, whatever its side. */
+enum { GATHERED = 2, TURNED = 4 };
+
+static int timer_of(const struct hub *hub, uint64_t place) {
+  struct epoll_event event = {.events = EPOLLIN, .data.u64 = place};
+  int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (timer < 0 || epoll_ctl(hub->epoll, EPOLL_CTL_ADD, timer, &event) == 0) return timer;
+  close(timer);
+  return -1;
 }
 
 /* NULL: no descriptor is left. */
 struct hub *relay_open(void) {
   struct hub *hub = calloc(1, sizeof(struct hub));
   if (hub == NULL) return NULL;
-  struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+  hub->timer = hub->turn = -1;
   hub->epoll = epoll_create1(EPOLL_CLOEXEC);
-  hub->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  if (hub->epoll >= 0 && hub->timer >= 0 && epoll_ctl(hub->epoll, EPOLL_CTL_ADD, hub->timer, &event) == 0) return hub;
+  if (hub->epoll >= 0) hub->timer = timer_of(hub, GATHERED), hub->turn = timer_of(hub, TURNED);
+  if (hub->timer >= 0 && hub->turn >= 0) return hub;
   relay_close(hub);
   return NULL;
 }
@@ -326,7 +354,7 @@ void relay_leave(struct hub *hub, struct pair *pair, int side) {
   while (*at != pair) at = &(*at)->next;
   *at = pair->next;
   pair->gathers = 0;
-  if (hub->gathering == NULL) ring(hub, 0);
+  if (hub->gathering == NULL) ring(hub->timer, 0);
 }
 
 struct pair *relay_new_pair(int client, int backend) {
@@ -338,16 +366,16 @@ struct pair *relay_new_pair(int client, int backend) {
 void relay_free_pair(struct pair *pair) { free(pair); }
 
 static int64_t take(struct hub *hub, struct pair *pair, int side) {
-  int64_t n = receive(pair->sockets[side]);
-  relay_pair = pair;
-  relay_side = side;
+  int64_t n = receive(pair->sockets[side], hub->told.buffer);
+  hub->told.pair = pair;
+  hub->told.side = side;
   if (n <= 0) return n == 0 ? ENDED : NOTHING;
   if (!pair->live) return result(UNKNOWN, n);
-  return side == CLIENT ? request(pair, n, -1) : answer(hub, pair, n);
+  return side == CLIENT ? request(&hub->told, n, -1) : answer(hub, pair, n);
 }
 
 /* After TEXT: the text is PostgreSQL's. */
-int64_t relay_again(int64_t n) { return request(relay_pair, n, relay_at); }
+int64_t relay_again(struct hub *hub, int64_t n) { return request(&hub->told, n, hub->told.at); }
 
 static int64_t now(void) {
   struct timespec at;
@@ -355,41 +383,43 @@ static int64_t now(void) {
   return at.tv_sec * 1000000000LL + at.tv_nsec;
 }
 
-/* Sockets that have something; those that were found before come last. Waits a moment, if it may. */
-static int wait_for(int epoll, struct epoll_event *events, int patient) {
-#ifdef SYS_epoll_pwait2
-  if (patient) {
-    struct { int64_t seconds, nanoseconds; } moment = {0, PATIENCE_NS};
-    return (int)syscall(SYS_epoll_pwait2, epoll, events, EVENTS, &moment, NULL, (size_t)0);
-  }
-#endif
-  return patient ? 0 : epoll_wait(epoll, events, EVENTS, 0);
+/* Whether one session alone is busy. */
+static int is_alone(struct hub *hub, int64_t at) {
+  int64_t passed = at - hub->since;
+  if (passed < TURN_NS) return hub->alone && !hub->several;
+  hub->alone = !hub->several && hub->chunks * TURN_NS >= BUSY * passed;
+  hub->since = at;
+  hub->chunks = hub->several = 0;
+  hub->only = NULL;
+  return hub->alone;
 }
 
 /* Relay what there is, until there is no more or Python is wanted. `patient`: look again for what came meanwhile, since a
- * turn of the event loop costs more than to relay it. While one session alone is busy, the answer to what was relayed, or
- * its client's next message, is even waited for a moment. */
+ * turn of the event loop costs more than to relay it. While one session alone is busy, what comes next is even waited for,
+ * until the turn ends: by one timer for all of it, as one for each wait costs as much as it saves. With several, more has
+ * come together after a turn of the event loop than after a wait. */
 int64_t relay_run(struct hub *hub, int patient) {
-  static const struct pair *before; /* the one session of the last run */
-  const struct pair *only = NULL;
   struct epoll_event events[EVENTS];
   int64_t end = patient ? now() + TURN_NS : 0, taken = NOTHING;
-  int found = wait_for(hub->epoll, events, 0), several = 0;
+  int waits = patient && is_alone(hub, end - TURN_NS) && ring(hub->turn, TURN_NS);
+  int found = epoll_wait(hub->epoll, events, EVENTS, 0);
   do {
     for (int i = 0; i < found && (taken & 255) <= RELAYED; i++) {
       uintptr_t at = (uintptr_t)events[i].data.ptr;
-      if (at == 0) {
+      if (at == GATHERED) {
         gathered(hub);
-        continue;
+      } else if (at == TURNED) {
+        if (rang(hub->turn)) patient = 0; /* the sockets that were found with it are served still */
+      } else {
+        struct pair *pair = (struct pair *)(at & ~(uintptr_t)1);
+        if (hub->only == NULL) hub->only = pair;
+        hub->several |= pair != hub->only;
+        hub->chunks++;
+        taken = take(hub, pair, (int)(at & 1));
       }
-      struct pair *pair = (struct pair *)(at & ~(uintptr_t)1);
-      if (only == NULL) only = pair;
-      several |= pair != only;
-      taken = take(hub, pair, (int)(at & 1));
     }
     if ((taken & 255) > RELAYED || !patient || now() >= end) break;
-    found = wait_for(hub->epoll, events, !several && only == before);
+    found = epoll_wait(hub->epoll, events, EVENTS, waits && !hub->several ? -1 : 0);
   } while (found > 0);
-  before = several ? NULL : only;
   return (taken & 255) > RELAYED ? taken : NOTHING;
 }

@@ -32,6 +32,7 @@ from pgstream.server.native import (
     UNKNOWN,
     Native,
     State,
+    Told,
 )
 from pgstream.server.run import as_error
 
@@ -53,7 +54,7 @@ class Relay:
         self.native, hub = native, native.open()
         if hub is None:
             raise OSError("could not open an epoll descriptor")
-        self.hub, self._descriptor = hub, native.descriptor(hub)
+        self.hub, self.told, self._descriptor = hub, Told.from_address(hub), native.descriptor(hub)
         self._pairs: dict[int, Pair] = {}
         self._listeners: Counter[Listener] = Counter()  # of the pairs
         self._loop = asyncio.get_running_loop()
@@ -100,7 +101,7 @@ class Relay:
             kind = result & 255
             if kind == NOTHING:
                 return
-            self._pairs[native.pair.value].came(kind, result >> 8, native.side.value)  # type: ignore[index]
+            self._pairs[self.told.pair].came(kind, result >> 8, self.told.side)
 
 
 def _twice(ours: asyncio.Transport, its: asyncio.Transport) -> tuple[int, int]:
@@ -222,9 +223,10 @@ class Pair:
             self._client.end(as_error(e))
 
     def _came(self, kind: int, n: int, side: int) -> None:
-        native = self._relay.native
-        while kind == TEXT and self._client.inbound.is_settled(native.chunk(n), native.at.value):
-            result = native.again(n)
+        relay = self._relay
+        native, hub = relay.native, relay.hub
+        while kind == TEXT and self._client.inbound.is_settled(native.chunk(hub, n), relay.told.at):
+            result = native.again(hub, n)
             kind, n = result & 255, result >> 8
         if kind == RELAYED:
             return
@@ -233,10 +235,10 @@ class Pair:
         elif kind == REST:
             self.take_back()
             if side == CLIENT:
-                self._backend.write(native.chunk(n))
+                self._backend.write(native.chunk(hub, n))
             else:
-                self._client.write_before_more(native.chunk(n))
+                self._client.write_before_more(native.chunk(hub, n))
         elif kind in (UNKNOWN, TEXT):
             self.take_back()
-            (self._client if side == CLIENT else self._backend).data_received(native.chunk(n))
+            (self._client if side == CLIENT else self._backend).data_received(native.chunk(hub, n))
             self.lend()

@@ -10,6 +10,7 @@ import gc
 import os
 import resource
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,6 +320,50 @@ async def test_a_long_answer_gathers() -> None:
             await asyncio.sleep(0.001)
             both.client.pair.count()
         assert both.client.rounds == 1
+
+
+@on_uvloop
+async def test_who_talks_without_end_does_not_keep_the_loop() -> None:
+    """What comes next is waited for in compiled code, but not for ever; and not when the talk has ended."""
+    async with opened(LIBRARY) as both:
+        over, reached, rounds = threading.Event(), asyncio.Event(), 0
+        loop = asyncio.get_running_loop()
+
+        def talk() -> None:
+            nonlocal rounds
+            while not over.is_set():
+                if rounds == 2000:
+                    loop.call_soon_threadsafe(reached.set)
+                both.far[0].sendall(BIND)
+                assert both.far[1].recv(1 << 16) == BIND
+                both.far[1].sendall(READY)
+                assert both.far[0].recv(1 << 16) == READY
+                rounds += 1
+
+        both.send(0, BIND)
+        both.send(1, READY)
+        talking = loop.run_in_executor(None, talk)
+        await asyncio.wait_for(reached.wait(), 60)  # a turn of the loop, while they talk
+        over.set()
+        await asyncio.wait_for(talking, 10)
+        runs = 0
+
+        def run(hub: int, patient: bool) -> int:
+            nonlocal runs
+            runs += 1
+            return native_run(hub, patient)
+
+        native_run = both.relay.native.run  # type: ignore[union-attr]
+        for pause in (0.05, 0.001):  # the timer of the last turn rings, and is heard
+            await asyncio.sleep(pause)
+        both.relay.native.run = run  # type: ignore[union-attr]
+        try:
+            await asyncio.sleep(0.1)
+        finally:
+            both.relay.native.run = native_run  # type: ignore[union-attr]
+        assert runs == 0
+        both.client.pair.count()
+        assert both.client.rounds == rounds + 1
 
 
 @pytest.mark.parametrize("side", [0, 1])
