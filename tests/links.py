@@ -50,13 +50,15 @@ class Ends:
     def _said(self, message: Any) -> None:
         match message:
             case Ask():
+                if len(self.statements) > 1000:  # of hours of fuzzing
+                    self.statements = {i: (s, t) for i, (s, t) in self.statements.items() if not t.done()}
                 statement = Hosted(self.host, self.far, message)
                 self.statements[message.id] = statement, statement.begin()
-            case Returned():
+            case Returned() if message.id in self.statements:
                 self.statements[message.id][0].returned(message)
-            case More():
+            case More() if int(message.query) in self.statements:
                 self.statements[int(message.query)][0].more(message.credit)
-            case Stop():
+            case Stop() if int(message.query) in self.statements:
                 self.statements[int(message.query)][1].cancel()
 
     def _lost(self) -> None:
