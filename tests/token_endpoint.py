@@ -14,7 +14,8 @@ from pgstream.stores.kafka.tokens import Bearer, Tokens
 from tests.false_registry import secured, tls
 from tests.pg.door.certificates import Authority
 
-LATER = int(time.time()) + 1000
+LATER = int(time.time()) + 100_000
+"""Seconds, behind the end of any run of tests."""
 SECRET = "s3cret"
 
 
