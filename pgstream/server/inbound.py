@@ -109,12 +109,14 @@ class Inbound:
                 if kind in PORTALS and length > 4:
                     if pos + 5 >= end:
                         break
-                    if not data[pos + 5] and not self._is_bound(kind):
-                        if after > end:
-                            break
-                        self._hold(data, begin, pos, after)
-                        client.begin(self._execute_unbound(bytes(data[pos:after])))
-                        return
+                    if not data[pos + 5]:
+                        if kind == EXECUTE and not self.bound:
+                            if after > end:
+                                break
+                            self._hold(data, begin, pos, after)
+                            client.begin(self._execute_unbound(bytes(data[pos:after])))
+                            return
+                        self.bound = True
                 flight.open += 1
             elif kind == SYNC:
                 self._skipping = self.bound = False
@@ -167,11 +169,6 @@ class Inbound:
             # As it lies when nothing came before it: a long message comes in thousands of chunks.
             self._passing, self.waiting = 0, data[pos:] if pos else data
             self._relay(data, begin, pos)
-
-    def _is_bound(self, kind: int) -> bool:
-        """Whether the unnamed portal is the one of a Bind, as it is after a Bind."""
-        self.bound |= kind == BIND
-        return self.bound
 
     async def _execute_unbound(self, message: bytes) -> None:
         """An Execute of the unnamed portal that nothing was bound to since the last Query or Sync.

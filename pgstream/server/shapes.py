@@ -2,7 +2,8 @@
 
 The same prepared statement read over and over makes chunks of few layouts. A chunk that begins at a message and has, at
 the places where a known chunk of its length has them, the same headers, consists of the same messages: each header
-says where the next one stands. So its effect on ``flight`` is known without a turn of Python for each message.
+says where the next one stands. So its effect on ``flight`` is known without a turn of Python for each message. Whether
+a portal has a name counts, too: the byte behind such a header is taken for part of it.
 
 Owns: the layouts seen, by the length of the chunk, shared by all sessions.
 Must not know: what messages mean, who reads them. Start reading at ``learn``.
