@@ -32,7 +32,8 @@ _NOT_IN = "Write NOT EXISTS (SELECT 1 FROM t WHERE t.x = a.y), which a NULL amon
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A condition that asks what has no end. ``by``: what of the rows that ask is among the columns of its ``query``,
-    or None where a comparison asks for the query's value; ``whether`` it is to be among them, or is not to be.
+    or None where a comparison asks for the query's value; ``whether`` it is to be among them, or is not to be (NOT
+    EXISTS; of NOT IN a single NULL would make an end, and ``joined`` refuses it).
     """
 
     part: exp.Expr
@@ -71,13 +72,11 @@ def _asked(part: exp.Expr, query: exp.Expr) -> Asked:
     if isinstance(inside, exp.Exists):
         if (among := _among(query)) is None:
             raise _refused(query)
-        return Asked(part, among[0], among[1], inside is part)
-    if isinstance(inside, exp.In) and inside is not part:
-        raise _refused(query, _NOT_IN)
-    if not isinstance(part, exp.In):
+        return Asked(part, *among, inside is part)
+    if not isinstance(inside, exp.In):
         return Asked(part, query)
-    value = part.this.unnest()
-    return Asked(part, query, value.expressions if isinstance(value, exp.Tuple) else [value])
+    value = inside.this.unnest()
+    return Asked(part, query, value.expressions if isinstance(value, exp.Tuple) else [value], inside is part)
 
 
 def _refused(query: exp.Expr, hint: str = _HINT) -> NotSupported:
@@ -164,6 +163,8 @@ def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, exp
         query = one.query
         if step.mode == "append" or step.keyless or _is_correlated(query, scope):
             raise _refused(query)
+        if isinstance(one.part, exp.Not) and isinstance(one.part.this.unnest(), exp.In):
+            raise _refused(query, _NOT_IN)
         asked = plan(query)
         if len({c.name for c in asked.columns}) < len(asked.columns):
             asked = plan(_renamed(query, len(asked.columns)))
