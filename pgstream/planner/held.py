@@ -1,7 +1,7 @@
 """Results of outer joins that wait, so that those without a match are not late for the queries that read them.
 
-Owns: which joins hold rows back, and how far event time is out of order in what they write (semantics §28.2).
-Must not know: sinks, relations. Start reading at ``held``.
+Owns: which joins hold rows back, and how far event time is out of order in what they, and matches of MATCH_RECOGNIZE,
+write (semantics §28.2). Must not know: sinks, relations. Start reading at ``held``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def held(node: plan.Node) -> plan.Node:
 
 
 def lateness(node: plan.Node) -> int | None:
-    """How far event time may be out of order in what a plan writes, milliseconds; None where it holds nothing back."""
+    """How far event time may be out of order in what a plan writes, milliseconds; None where it is in order."""
     joins = [n for n in plan.walk(held(node)) if isinstance(n, plan.IntervalJoin)]
     return max([n.ahead_ms for n in joins if n.ahead_ms is not None] + _matches(node), default=None)
 

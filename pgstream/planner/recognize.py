@@ -107,10 +107,9 @@ def _check_pattern(clause: MatchClause) -> list[str]:
         if variable.name in seen:
             raise InvalidStatement(what=f'pattern variable "{variable.name}" is defined twice', at=variable.at)
         seen.add(variable.name)
-    size, empty = _size(clause.pattern)
-    if size > LARGEST:
+    if (size := _size(clause.pattern)) > LARGEST:
         raise PatternTooLarge(size=size, most=LARGEST, at=clause.pattern_at)
-    if empty:
+    if not _length(clause.pattern)[0]:
         raise NotSupported(
             what="a pattern that matches no rows", at=clause.pattern_at,
             detail="Such a match has no last row, whose event time would be the result's.",
@@ -120,20 +119,32 @@ def _check_pattern(clause: MatchClause) -> list[str]:
     return used
 
 
-def _size(pattern: recognize.Pattern) -> tuple[int, bool]:
-    """How many variables it has, repetitions written out, and whether it can be empty."""
+def _size(pattern: recognize.Pattern) -> int:
+    """How many variables it has, repetitions written out."""
     match pattern:
         case recognize.Variable():
-            return 1, False
+            return 1
         case recognize.Repeat():
-            size, empty = _size(pattern.part)
-            return size * max(pattern.least + (pattern.most is None), pattern.most or 0), empty or pattern.least == 0
-        case recognize.Sequence():
-            parts = [_size(p) for p in pattern.parts]
-            return sum(n for n, _ in parts), all(e for _, e in parts)
+            return _size(pattern.part) * max(pattern.least + (pattern.most is None), pattern.most or 0)
+        case recognize.Sequence() | recognize.Choice():
+            return sum(map(_size, pattern.parts))
+
+
+def _length(pattern: recognize.Pattern) -> tuple[int, float]:
+    """How many rows it has at least, and at most."""
+    match pattern:
+        case recognize.Variable():
+            return 1, 1
+        case recognize.Repeat():
+            least, most = _length(pattern.part)
+            times = float("inf") if pattern.most is None else pattern.most
+            return pattern.least * least, most * times if most else 0
         case recognize.Choice():
-            parts = [_size(p) for p in pattern.parts]
-            return sum(n for n, _ in parts), any(e for _, e in parts)
+            parts = [_length(p) for p in pattern.parts]
+            return min(n for n, _ in parts), max(n for _, n in parts)
+        case recognize.Sequence():
+            parts = [_length(p) for p in pattern.parts]
+            return sum(n for n, _ in parts), sum(n for _, n in parts)
 
 
 def _check_skip(clause: MatchClause, used: Sequence[str]) -> None:
@@ -166,7 +177,7 @@ def _first(pattern: recognize.Pattern) -> set[str]:
             found: set[str] = set()
             for part in pattern.parts:
                 found |= _first(part)
-                if not _size(part)[1]:
+                if _length(part)[0]:
                     break
             return found
 
@@ -201,26 +212,9 @@ def _is_open(pattern: recognize.Pattern) -> bool:
             for part in reversed(pattern.parts):
                 if _is_open(part):
                     return True
-                if not _size(part)[1]:
+                if _length(part)[0]:
                     return False
             return True
-
-
-def _length(pattern: recognize.Pattern) -> tuple[int, float]:
-    """How many rows it has at least, and at most."""
-    match pattern:
-        case recognize.Variable():
-            return 1, 1
-        case recognize.Repeat():
-            least, most = _length(pattern.part)
-            times = float("inf") if pattern.most is None else pattern.most
-            return pattern.least * least, most * times if most else 0
-        case recognize.Choice():
-            parts = [_length(p) for p in pattern.parts]
-            return min(n for n, _ in parts), max(n for _, n in parts)
-        case recognize.Sequence():
-            parts = [_length(p) for p in pattern.parts]
-            return sum(n for n, _ in parts), sum(n for _, n in parts)
 
 
 def _plan(pattern: recognize.Pattern) -> plan.Pattern:
