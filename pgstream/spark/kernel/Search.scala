@@ -148,7 +148,7 @@ final class Search(
   private def chosen(pc: Int, marks: Array[Int]): Boolean = plain && marks.length <= Search.Loops && {
     var bit = mapped.length.toLong * program.length + pc
     marks.foreach(m => bit = 2 * bit + (if (m == mapped.length) 1 else 0))
-    again(choices, bit)
+    bit < Search.Remembered && again(choices, bit)
   }
 
   private def again(among: BitSet, bit: Long): Boolean =
@@ -232,6 +232,8 @@ object Search {
   val Steps = 1000000L
   /** With more repetitions of what may be empty, choices are not remembered: each doubles the room that they take. */
   val Loops = 6
+  /** Bits for choices, which take 8 MB then; those of rows that are further on are not remembered. */
+  val Remembered = 1L << 26
 
   def tooMany(at: Int): Raised =
     new Raised("54001", s"the pattern of MATCH_RECOGNIZE needs more than $Steps steps to be looked for at one row")

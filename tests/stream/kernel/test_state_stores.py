@@ -3,9 +3,11 @@ pgstream, go on with it; and it counts as Spark's does."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -103,3 +105,9 @@ def test_a_store_closes_its_statistics(spark: SparkSession, tmp_path: Path) -> N
     assert made.rocksDbOptions().isOwningHandle() and not unseen.get(made).isOwningHandle()
     made.close()
     assert not any(s.isOwningHandle() for s in [made.rocksDbOptions(), *statistics])
+
+
+def test_the_jvm_has_two_arenas(spark: SparkSession) -> None:
+    """Over more of them the memory of state stores is torn into pieces, and stays."""
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    assert system.getenv("MALLOC_ARENA_MAX") == os.environ.get("MALLOC_ARENA_MAX", "2")
