@@ -9,7 +9,7 @@ planned (it is told). Start reading at ``apart`` and ``joined``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -33,13 +33,15 @@ _NOT_IN = "Write NOT EXISTS (SELECT 1 FROM t WHERE t.x = a.y), which a NULL amon
 class Asked:
     """A condition that asks what has no end. ``by``: what of the rows that ask is among the columns of its ``query``,
     or None where a comparison asks for the query's value; ``whether`` it is to be among them, or is not to be (NOT
-    EXISTS; of NOT IN a single NULL would make an end, and ``joined`` refuses it).
+    EXISTS; of NOT IN a single NULL would make an end, and ``joined`` refuses it). ``listed``: the SELECT list of an
+    EXISTS, which nobody reads, but which must be right.
     """
 
     part: exp.Expr
     query: exp.Expr
     by: list[exp.Expr] | None = None
     whether: bool = True
+    listed: list[exp.Expr] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def _asked(part: exp.Expr, query: exp.Expr) -> Asked:
     if isinstance(inside, exp.Exists):
         if (among := _among(query)) is None:
             raise _refused(query)
-        return Asked(part, *among, inside is part)
+        return Asked(part, *among, inside is part, query.expressions)
     if not isinstance(inside, exp.In):
         return Asked(part, query)
     value = inside.this.unnest()
@@ -166,6 +168,7 @@ def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, exp
         if isinstance(one.part, exp.Not) and isinstance(one.part.this.unnest(), exp.In):
             raise _refused(query, _NOT_IN)
         asked = plan(query)
+        _check_listed(one, plan)
         if len({c.name for c in asked.columns}) < len(asked.columns):
             asked = plan(_renamed(query, len(asked.columns)))
         count = 1 if one.by is None else len(one.by)
@@ -197,6 +200,15 @@ def joined(rows: tuple[Step, Scope], where: Where, plan: Plan, keep: Filter, exp
             step = keep(step, wide, exp.Is(this=columns[0], expression=exp.Null()))
         scope = replace(wide, items=wide.items[:width])
     return step, scope
+
+
+def _check_listed(one: Asked, plan: Plan) -> None:
+    """Plans the SELECT list of an EXISTS, but for what names the rows that ask. Errors: as ``plan``."""
+    own = _names(one.query)
+    if listed := [e for e in one.listed if not isinstance(e, exp.Star) and not _foreign(e, own)]:
+        query = one.query.copy()
+        query.set("expressions", [e.copy() for e in listed])
+        plan(query)
 
 
 def _renamed(query: exp.Expr, count: int) -> exp.Expr:
