@@ -75,10 +75,11 @@ class CheckMaterializedView(ViewAnew):
     ('state.ttl.millis', 'retention.millis') or depend on the clock, on chance, on tables that are looked up or on
     when another view got its rows. A view over other views is compared at a moment at which its query has read all
     their changes, for which up to 30 seconds are waited; not supported yet (0A000) are views over views of another
-    database. Rows that wait for the watermark are compared as of the batch's. Where the order of arrival decides
-    (late rows, of which computing anew may count some, FIRST_VALUE over several partitions), a row that differs need
-    not be wrong; the notice says how many rows came late. DOUBLE and FLOAT values of a row with a key are the same
-    where nine digits are. Needs ownership of the view, and SELECT on what its query reads.
+    database, over other stores than Kafka, and of an application. Rows that wait for the watermark are compared as of
+    the batch's. Where the order of arrival decides (late rows, of which computing anew may count some, FIRST_VALUE
+    over several partitions), a row that differs need not be wrong; the notice says how many rows came late. DOUBLE and
+    FLOAT values of a row with a key are the same where nine digits are. Needs ownership of the view, and SELECT on
+    what its query reads.
     """
 
     words: ClassVar[tuple[str, ...]] = ("CHECK", "MATERIALIZED", "VIEW")

@@ -282,7 +282,7 @@ class ReplaceMaterializedViewAs(CreateMaterializedViewAs):
     transaction goes on with what it sees. Queries that read the view's changes are told the difference; they need
     columns and key as they are, and rows that can be taken back. The new query begins where a new view's would:
     with 'earliest', or the view holds only what has come since. The view's parameters are those of this statement.
-    Needs ownership of the view.
+    Not supported yet (0A000) is a view that an application keeps, which has other sinks. Needs ownership of the view.
     """
 
     # Of the five, as many as a statement is known by.

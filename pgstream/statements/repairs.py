@@ -36,9 +36,10 @@ class RepairMaterializedView(ViewAnew):
     Refused with 55000 where the view cannot be made again: its query began at the latest records, a topic no longer
     holds the records that it began with, or it reads the rows of a view that only come. Where such records go before
     the new query has read them, that one is errored, and the view stays as it is. Not supported yet (0A000) are views
-    of topics of one name in two stores. Where the order of arrival decides (late rows, rows that depend on the clock or
-    on tables that have changed), the view is as a query has it that reads everything now. Needs ownership of the view,
-    and SELECT on what its query reads.
+    of topics of one name in two stores, over other stores than Kafka, and of an application, which has other sinks.
+    Where the order of arrival decides (late rows, rows that depend on the clock or on tables that have changed), the
+    view is as a query has it that reads everything now. Needs ownership of the view, and SELECT on what its query
+    reads.
     """
 
     words: ClassVar[tuple[str, ...]] = ("REPAIR", "MATERIALIZED", "VIEW")

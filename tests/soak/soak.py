@@ -25,6 +25,7 @@ from confluent_kafka import Producer
 from tests.server import Kafka, Server, within
 from tests.soak.views import OVER_SUMS, PARTITIONS, Impossible, Read, Shape, event, shapes
 from tests.stream.test_kill import worker_of
+from tests.stream.test_outage import superuser
 
 PACE = 200
 MOST_VIEWS = 4
@@ -287,9 +288,13 @@ class Soak:
     def left_over(self) -> None:
         """Nothing of a view that is gone stays: no table, no checkpoint."""
 
+        tables = """SELECT relname FROM pg_class WHERE relnamespace = 'pg_pgstream'::regnamespace
+            AND relname ~ '^(r_|s_)' AND relkind = 'r'"""
+
         def nothing() -> bool:
             folders = [p for p in (self.folder / "server/checkpoints").glob("**/*") if p.is_file()]
-            return not folders
+            with superuser(self.server) as su:
+                return not folders and not su.execute(tables).fetchall()
 
         within(180, nothing)  # a state store may write a snapshot late, which is then removed, too
 

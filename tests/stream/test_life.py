@@ -63,6 +63,25 @@ def test_terminated_is_over(db: psycopg.Connection[Any], kafka: Kafka) -> None:
 
 
 @pytest.mark.stream
+def test_another_query_goes_on_from_a_terminated_ones_id(db: psycopg.Connection[Any], kafka: Kafka) -> None:
+    begin(db, kafka, "went")
+    kafka.topic("went_out")
+    run(db, "CREATE STREAM went_out (id BIGINT) WITH ('store' = went, 'topic' = 'went_out', 'value.format' = 'json')")
+    (first,) = run(db, "INSERT INTO went_out SELECT id FROM went_in")
+    produce(kafka, "went", 1, 2)
+    assert [v for _, v, _ in kafka.consume("went_out", 2)] == ['{"id":1}', '{"id":2}']
+    db.execute(f"TERMINATE QUERY {first}".encode())
+    within(20, lambda: facts(db, first)["state"] == "terminated")
+    produce(kafka, "went", 3)
+    (second,) = run(
+        db, f"INSERT INTO went_out SELECT id + 10 AS id FROM went_in QUERY WITH ('resume.from.query.id' = '{first}')"
+    )
+    produce(kafka, "went", 4)
+    assert [v for _, v, _ in kafka.consume("went_out", 4)] == ['{"id":1}', '{"id":2}', '{"id":13}', '{"id":14}']
+    db.execute(f"TERMINATE QUERY {second}".encode())
+
+
+@pytest.mark.stream
 def test_errored_goes_on_after_its_cause_is_gone(server: Server, db: psycopg.Connection[Any], kafka: Kafka) -> None:
     begin(db, kafka, "cured")
     (query,) = run(db, "CREATE MATERIALIZED VIEW cured_view AS SELECT id FROM cured_in")
