@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 SUITES ?=
-CLUSTER_TESTS ?=
+CLUSTER_TESTS ?= tests/stream/test_life.py tests/stream/test_totals.py
 PYTEST_FLAGS ?= -q --timeout=600
 BENCHMARKS ?= pgbench big_result freshness jobs
 
@@ -22,7 +22,7 @@ help:
 	@echo "make run      run the server on 127.0.0.1:5433"
 	@echo "make broker   run a Kafka broker on 127.0.0.1:9092, to try things out"
 	@echo "make test     all tests; by price: test-unit test-clients test-kernel test-random test-pg test-kills test-stream"
-	@echo "make test-cluster  a Spark cluster whose executors and workers are killed; CLUSTER_TESTS=tests/stream/test_totals.py on one, too"
+	@echo "make test-cluster  a Spark cluster whose executors and workers are killed, some stream tests on one (CLUSTER_TESTS=tests/stream: all)"
 	@echo "make test-drivers  suites that drivers bring along, directly and through pgstream; SUITES=\"psycopg2 pgx\" for some"
 	@echo "make fuzz     changed sessions of real clients against a real door, until Ctrl-C (ARGS=\"--minutes 60 --seed x\")"
 	@echo "make differential  thousands of random queries against PostgreSQL (ARGS=\"--cases 500\", \"--case 17\" for one again)"
