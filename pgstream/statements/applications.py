@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from pgstream.errors import InvalidStatement
+from pgstream.errors import InvalidOption, InvalidStatement
 from pgstream.names import Name
 from pgstream.properties import Options
 from pgstream.sql.cursor import Cursor
 from pgstream.statements import together
 from pgstream.statements.answers import ddl, done
 from pgstream.statements.base import DDL_ROW, Context, Result, Statement
-from pgstream.statements.continuous import query_options, refuse_resume
+from pgstream.statements.continuous import query_options
 from pgstream.statements.create_as import (
     CreateChangelogAs,
     CreateMaterializedViewAs,
@@ -25,6 +25,7 @@ from pgstream.statements.create_as import (
     as_form,
 )
 from pgstream.statements.insert import InsertInto
+from pgstream.statements.resume import ID
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable
 from pgstream.statements.trial import Trial, Whole
@@ -44,8 +45,8 @@ class BeginApplication(Statement):
     views of one database change in one transaction, TERMINATE and RESTART QUERY end and start all of it, and when one
     fails all stop. The answer is a row for each relation that was made, and the query's row with its id. Virtual
     relations are seen by the application's own statements only; USE holds within it. Windows are told when they are
-    final, and event time is that of the slowest of the sources that work by it. The parameters are those of QUERY WITH;
-    resuming from another query is not supported for applications.
+    final, and event time is that of the slowest of the sources that work by it. The parameters are those of QUERY WITH.
+    'resume.from.query.…' begins where another query or application stopped, in each topic that is read.
     """
 
     words: ClassVar = ("BEGIN", "APPLICATION")
@@ -73,12 +74,14 @@ class BeginApplication(Statement):
             raise InvalidStatement(what=f'application "{name}" has no statements', at=name.at)
         given = c.properties() if c.accept("WITH") else {}
         c.end()
-        refuse_resume(query_options(given), "an application")
+        query_options(given)
         return cls(name, tuple(statements), given, at, c.text)
 
     async def execute(self, ctx: Context) -> Result:
         trial = Trial.of(ctx)
         await trial.run(self.statements, self.query_with)
+        if (asked := query_options(self.query_with).resume) is not None and not trial.starts:
+            raise InvalidOption(what=f'application "{self.name}" has no query', at=asked.at, hint=f"Leave {ID} out.")
         query = await together.begin(ctx, self.text, trial.steps, self.at)
         lines = [] if query is None else [ddl("query", query.id, "CREATE", [query.id])]
         return done(self.tag, *trial.rows, *lines)

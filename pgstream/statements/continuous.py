@@ -130,7 +130,9 @@ def refuse_resume(options: QueryOptions, what: str) -> None:
     """Of what cannot begin where another query stopped."""
     if options.resume is not None:
         raise NotSupported(
-            what=f"{resume.ID} of {what}", at=options.resume.at, hint="CREATE … AS and INSERT INTO can be resumed."
+            what=f"{resume.ID} of {what}",
+            at=options.resume.at,
+            hint="CREATE … AS, INSERT INTO and applications can be resumed.",
         )
 
 
@@ -159,10 +161,17 @@ def plan(ctx: Context, planned: Planned, sink: Sink, columns: tuple[ColumnRecord
     return made
 
 
+async def resumed(ctx: Context, parts: Sequence[Prepared]) -> list[Prepared]:
+    """They begin where another query stopped, if their parameters, which are the same for all, say so."""
+    if not parts or (asked := parts[0].options.resume) is None:
+        return list(parts)
+    plans = await resume.resumed(ctx, asked, [p.plan for p in parts])
+    return [replace(p, plan=plan) for p, plan in zip(parts, plans, strict=True)]
+
+
 async def begin(ctx: Context, sql: str, p: Prepared, at: int | None) -> QueryRecord:
     """Make what the query needs, record it, start it. What was made is undone when a later step fails."""
-    if p.options.resume is not None:
-        p = replace(p, plan=await resume.resumed(ctx, p.options.resume, p.plan))
+    [p] = await resumed(ctx, [p])
     async with AsyncExitStack() as undo:
         p = await placed(ctx, p, undo, at)
         made = record(ctx, sql, p.kind, p.plan, [p])

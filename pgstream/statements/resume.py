@@ -1,4 +1,4 @@
-"""Resuming: a query that begins where a terminated one stopped.
+"""Resuming: a query, or an application, that begins where a terminated one stopped.
 
 Owns: 'resume.from.query.…', which queries can be resumed, and how long their positions are known.
 Must not know: how a query ends or begins. Manual: "Resume query". Start reading at ``resumed``.
@@ -7,7 +7,7 @@ Must not know: how a query ends or begins. Manual: "Resume query". Start reading
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,20 @@ import msgspec
 from pgstream import stores
 from pgstream.catalog.records import QueryRecord
 from pgstream.errors import InvalidOption, NotReady, NotSupported
-from pgstream.planner.plan import Filter, Node, Plan, Project, Source, Unnest, Windows, load, readings, walk
+from pgstream.planner.plan import (
+    Filter,
+    Node,
+    Outputs,
+    Plan,
+    Project,
+    Source,
+    Unnest,
+    ViewSource,
+    Windows,
+    load,
+    sources,
+    walk,
+)
 from pgstream.planner.steps import with_sources
 from pgstream.properties import Options
 from pgstream.statements import access
@@ -25,10 +38,10 @@ from pgstream.statements.base import Context
 ID, NAME, VERSION = (f"resume.from.query.{word}" for word in ("id", "name", "version"))
 KEPT = dt.timedelta(days=30)
 """How long it is known where a query stopped."""
-_PLAIN = (Source, Filter, Project, Unnest, Windows)
+_PLAIN = (Source, Filter, Project, Unnest, Windows, Outputs)
 _KINDS = {"Aggregate": "an aggregation", "ChangeAggregate": "an aggregation", "Union": "a set operation",
           "Recognize": "pattern recognition"}  # fmt: skip
-_LIMITS = "A query can be resumed that reads one Kafka topic, without aggregation, join or pattern recognition."
+_LIMITS = "What can be resumed reads Kafka topics, without aggregation, join, UNION or pattern recognition."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,49 +67,53 @@ def told(given: Options, checked: Mapping[str, str]) -> Resume | None:
     return Resume(f"{ref}:{checked[VERSION]}" if VERSION in checked else ref, found.value_at or found.at)
 
 
-async def resumed(ctx: Context, r: Resume, plan: Plan) -> Plan:
-    """The plan with its source beginning where the other query stopped. Errors: NotSupported, NotReady, UndefinedQuery,
-    InvalidOption.
+async def resumed(ctx: Context, r: Resume, plans: Sequence[Plan]) -> list[Plan]:
+    """The plans of a query, or of an application's statements, with their sources beginning where the other one
+    stopped. Errors: NotSupported, NotReady, UndefinedQuery, InvalidOption.
     """
-    new = _source(plan.root, "this query", r.at)
+    new = [_sources(plan.root, "this query", r.at) for plan in plans]
     old = await access.query(ctx, access.SEES, r.ref, r.at)
     before = _terminated(old, r.at)
-    for source in (new, before):
+    for source in (*(s for each in new for s in each), *before):
         store = ctx.catalog.snapshot.stores.get(source.store)
         if store is None or store.type != "kafka":
             label = stores.find(store.type).label if store is not None else "dropped"
             raise NotSupported(what=f"resuming from a {label} store", at=r.at, hint=_LIMITS)
-    if (new.store, new.entity) != (before.store, before.entity):
-        raise InvalidOption(
-            what=f'query "{old.id}" reads entity "{before.entity}" of store "{before.store}", '
-            f'and this one "{new.entity}" of store "{new.store}"',
-            at=r.at, hint="Both must read the same.",
-        )  # fmt: skip
-    position = _position(old, before, r.at)
+    known = {(s.store, s.entity): s for s in before}
+    position: dict[tuple[str, str], str] = {}
+    for source in (s for each in new for s in each):
+        place = source.store, source.entity
+        if place not in known:
+            read = ", ".join(f'entity "{entity}" of store "{store}"' for store, entity in known)
+            raise InvalidOption(
+                what=f'query "{old.id}" reads {read}, and this one "{source.entity}" of store "{source.store}"',
+                at=r.at, hint="Both must read the same.",
+            )  # fmt: skip
+        position[place] = _position(old, known[place], r.at)
     if not old.progress.get("whole"):
         ctx.notice(
             f"query {old.id} did not tell where it ended: what it wrote last may be written again",
             severity="WARNING",
         )
-    root = with_sources(plan.root, lambda s: msgspec.structs.replace(s, starting_position=position))
-    return msgspec.structs.replace(plan, root=root)
+
+    def begun(source: Source | ViewSource) -> Source | ViewSource:
+        assert isinstance(source, Source)
+        return msgspec.structs.replace(source, starting_position=position[source.store, source.entity])
+
+    return [msgspec.structs.replace(plan, root=with_sources(plan.root, begun)) for plan in plans]
 
 
-def _source(root: Node, whose: str, at: int | None) -> Source:
-    """The one source of a query that keeps nothing."""
+def _sources(root: Node, whose: str, at: int | None) -> list[Source]:
+    """The sources of a query that keeps nothing: one, or several of an application."""
     for node in walk(root):
         if not isinstance(node, _PLAIN):
             what = _KINDS.get(type(node).__name__, "a join" if "Join" in type(node).__name__ else "an operator")
             raise NotSupported(what=f"resuming, because {whose} has {what},", at=at, hint=_LIMITS)
-    [source] = readings(root)
-    assert isinstance(source, Source)
-    return source
+    return sources(root)
 
 
-def _terminated(old: QueryRecord, at: int | None) -> Source:
+def _terminated(old: QueryRecord, at: int | None) -> list[Source]:
     """What a query that can be gone on from has read."""
-    if old.kind == "application":
-        raise NotSupported(what="resuming from an application", at=at, hint=_LIMITS)
     if old.actual != "terminated":
         raise NotReady(
             what=f'query "{old.id}" has not ended', at=at, hint=f"TERMINATE QUERY {old.id} ends it; it is {old.actual}."
@@ -110,13 +127,13 @@ def _terminated(old: QueryRecord, at: int | None) -> Source:
         plan = load(old.plan)
     except ValueError as e:
         raise NotReady(what=f'the plan of query "{old.id}" cannot be read: {e}', at=at) from None
-    return _source(plan.root, f'query "{old.id}"', at)
+    return _sources(plan.root, f'query "{old.id}"', at)
 
 
 def _position(old: QueryRecord, source: Source, at: int | None) -> str:
     """Where it stopped: the next offset of each partition, or, where it had read nothing, what it was to begin with."""
-    sources: Any = old.progress.get("sources") or {}
-    offsets: Mapping[str, int] = sources.get(source.relation, {}).get("offset", {})
+    read: Any = old.progress.get("sources") or {}
+    offsets: Mapping[str, int] = read.get(source.relation, {}).get("offset", {})
     if offsets:
         return "offset:" + ",".join(f"{p}:{o}" for p, o in sorted(offsets.items(), key=lambda i: int(i[0])))
     if source.starting_position == "latest":  # where that was, the store did not say

@@ -26,12 +26,14 @@ async def begin(ctx: Context, sql: str, steps: Sequence[Declaring | Starting], a
     """Make what the statements make and start their query; None: no statement needs one. What was made is undone when
     a later step fails.
     """
-    await check(ctx, [s.prepared for s in steps if isinstance(s, Starting)], at)
+    begun = await continuous.resumed(ctx, [s.prepared for s in steps if isinstance(s, Starting)])
+    await check(ctx, begun, at)
+    starting = iter(begun)
     async with AsyncExitStack() as undo:
         parts: list[Prepared] = []
         for step in steps:
             if isinstance(step, Starting):
-                parts.append(await continuous.placed(ctx, step.prepared, undo, at))
+                parts.append(await continuous.placed(ctx, next(starting), undo, at))
             elif await topics.settle(ctx, step.sink, step.relation):
                 undo.push_async_callback(topics.drop, ctx, step.sink)
         declared = [s for s in steps if isinstance(s, Declaring)]

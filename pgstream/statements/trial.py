@@ -118,6 +118,11 @@ class Trial:
     explained: list[Explained] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def starts(self) -> bool:
+        """Whether any statement is a query."""
+        return any(isinstance(s, Starting) for s in self.steps)
+
     @classmethod
     def of(cls, ctx: Context) -> Trial:
         catalog: Any = _Catalog(ctx.catalog, ctx.session.role)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from pgstream.catalog.records import QueryRecord, StoreRecord
 from pgstream.errors import PgStreamError
@@ -27,7 +28,9 @@ OLD = QueryRecord(
 )  # fmt: skip
 
 
-def resumed(monkeypatch: pytest.MonkeyPatch, old: QueryRecord, new: p.Plan, said: list[Any], store: str) -> p.Plan:
+def resumed(
+    monkeypatch: pytest.MonkeyPatch, old: QueryRecord, new: list[p.Plan], said: list[Any], store: str
+) -> list[p.Plan]:
     async def found(ctx: Any, privilege: str, ref: str, at: int) -> QueryRecord:
         assert (privilege, ref) == (access.SEES, ID)
         return old
@@ -45,9 +48,22 @@ def resumed(monkeypatch: pytest.MonkeyPatch, old: QueryRecord, new: p.Plan, said
 def test_begins_where_the_other_stopped(monkeypatch: pytest.MonkeyPatch, whole: bool, notices: list[str]) -> None:
     said: list[Any] = []
     old = replace(OLD, progress={**OLD.progress, "whole": whole})
-    made = resumed(monkeypatch, old, PLAN, said, "kafka")
+    (made,) = resumed(monkeypatch, old, [PLAN], said, "kafka")
     assert [s.starting_position for s in p.sources(made.root)] == ["offset:2:5,10:7"]
     assert said == notices
+
+
+def test_an_application_begins_in_each_topic_where_the_other_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = replaced(SOURCE, relation="main.public.m", entity="more")
+    progress = {"sources": {"main.public.s": {"offset": {"0": 3}}, "main.public.m": {"offset": {"0": 9}}}}
+    old = replace(
+        OLD, kind="application", plan=p.Plan(p.Outputs([SOURCE, more]), p.Sinks([])).json(), progress=progress
+    )
+    said: list[Any] = []
+    parts = [p.Plan(part, p.ResultSink()) for part in (p.Filter(more, p.Expr("", "true")), SOURCE, more)]
+    made = resumed(monkeypatch, old, parts, said, "kafka")
+    assert [s.starting_position for m in made for s in p.sources(m.root)] == ["offset:0:9", "offset:0:3", "offset:0:9"]
+    assert said == ["WARNING"]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +72,7 @@ def test_begins_where_the_other_stopped(monkeypatch: pytest.MonkeyPatch, whole: 
         ({}, p.Plan(COUNT, p.ResultSink()), "kafka", ("0A000", "this query has an aggregation")),
         ({"plan": p.Plan(COUNT, p.ResultSink()).json()}, PLAN, "kafka", ("0A000", f'query "{ID}" has an aggregation')),
         ({}, p.Plan(p.Union([SOURCE, SOURCE]), p.ResultSink()), "kafka", ("0A000", "a set operation")),
-        ({"kind": "application"}, PLAN, "kafka", ("0A000", "an application")),
+        ({"plan": p.Plan(p.Outputs([SOURCE, COUNT]), p.ResultSink()).json()}, PLAN, "kafka", ("0A000", "aggregation")),
         ({}, PLAN, "kinesis", ("0A000", "Kinesis")),
         ({"actual": "running"}, PLAN, "kafka", ("55000", "has not ended")),
         ({"progress": {}}, PLAN, "kafka", ("55000", "before it had read anything")),
@@ -70,6 +86,6 @@ def test_refusals(
 ) -> None:
     code, words = said
     with pytest.raises(PgStreamError) as e:
-        resumed(monkeypatch, replace(OLD, **old), new, [], store)
+        resumed(monkeypatch, replace(OLD, **old), [new], [], store)
     assert (e.value.sqlstate, e.value.at) == (code, 9)
     assert words in e.value.text and (e.value.hint or code == "22023")
