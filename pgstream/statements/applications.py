@@ -25,12 +25,13 @@ from pgstream.statements.create_as import (
     as_form,
 )
 from pgstream.statements.insert import InsertInto
-from pgstream.statements.resume import ID
 from pgstream.statements.streams import CreateChangelog, CreateStream
 from pgstream.statements.tables import CreateTable
 from pgstream.statements.trial import Trial, Whole
 from pgstream.statements.use import UseDatabase, UseSchema, UseStore
 from pgstream.statements.virtual import CreateVirtualChangelog, CreateVirtualStream
+
+_LEAVE = "Leave 'resume.from.query.…' out."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class BeginApplication(Statement):
     fails all stop. The answer is a row for each relation that was made, and the query's row with its id. Virtual
     relations are seen by the application's own statements only; USE holds within it. Windows are told when they are
     final, and event time is that of the slowest of the sources that work by it. The parameters are those of QUERY WITH.
-    'resume.from.query.…' begins where another query or application stopped, in each topic that is read.
+    'resume.from.query.…' begins where another query or application stopped, in each topic that is read; neither may
+    keep state.
     """
 
     words: ClassVar = ("BEGIN", "APPLICATION")
@@ -81,7 +83,7 @@ class BeginApplication(Statement):
         trial = Trial.of(ctx)
         await trial.run(self.statements, self.query_with)
         if (asked := query_options(self.query_with).resume) is not None and not trial.starts:
-            raise InvalidOption(what=f'application "{self.name}" has no query', at=asked.at, hint=f"Leave {ID} out.")
+            raise InvalidOption(what=f'application "{self.name}" has no query', at=asked.at, hint=_LEAVE)
         query = await together.begin(ctx, self.text, trial.steps, self.at)
         lines = [] if query is None else [ddl("query", query.id, "CREATE", [query.id])]
         return done(self.tag, *trial.rows, *lines)

@@ -79,7 +79,7 @@ async def resumed(ctx: Context, r: Resume, plans: Sequence[Plan]) -> list[Plan]:
         if store is None or store.type != "kafka":
             label = stores.find(store.type).label if store is not None else "dropped"
             raise NotSupported(what=f"resuming from a {label} store", at=r.at, hint=_LIMITS)
-    known = {(s.store, s.entity): s for s in before}
+    known = _known(old, before, r.at)
     position: dict[tuple[str, str], str] = {}
     for source in (s for each in new for s in each):
         place = source.store, source.entity
@@ -128,6 +128,21 @@ def _terminated(old: QueryRecord, at: int | None) -> list[Source]:
     except ValueError as e:
         raise NotReady(what=f'the plan of query "{old.id}" cannot be read: {e}', at=at) from None
     return _sources(plan.root, f'query "{old.id}"', at)
+
+
+def _known(old: QueryRecord, before: Sequence[Source], at: int | None) -> dict[tuple[str, str], Source]:
+    """What has been read, by store and entity. A topic that was read from several positions at once is two sources of
+    Spark's, of which one may be behind; what is told of it is one position, so the other's records would be lost.
+    """
+    found: dict[tuple[str, str], Source] = {}
+    for source in before:
+        other = found.setdefault((source.store, source.entity), source)
+        if any(getattr(source, field) != getattr(other, field) for field in ("starting_position", "options", "kind")):
+            raise NotSupported(
+                what=f'resuming, because query "{old.id}" read topic "{source.entity}" in several ways at once,', at=at,
+                hint="Each topic must be read by one kind of relation, with the same position and options.",
+            )  # fmt: skip
+    return found
 
 
 def _position(old: QueryRecord, source: Source, at: int | None) -> str:

@@ -28,12 +28,13 @@ async def begin(ctx: Context, sql: str, steps: Sequence[Declaring | Starting], a
     """
     begun = await continuous.resumed(ctx, [s.prepared for s in steps if isinstance(s, Starting)])
     await check(ctx, begun, at)
-    starting = iter(begun)
+    in_order = iter(begun)
+    steps = [s._replace(prepared=next(in_order)) if isinstance(s, Starting) else s for s in steps]
     async with AsyncExitStack() as undo:
         parts: list[Prepared] = []
         for step in steps:
             if isinstance(step, Starting):
-                parts.append(await continuous.placed(ctx, next(starting), undo, at))
+                parts.append(await continuous.placed(ctx, step.prepared, undo, at))
             elif await topics.settle(ctx, step.sink, step.relation):
                 undo.push_async_callback(topics.drop, ctx, step.sink)
         declared = [s for s in steps if isinstance(s, Declaring)]

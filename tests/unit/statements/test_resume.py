@@ -18,6 +18,7 @@ from pgstream.statements import access, resume
 
 ID = "24f5a97b-97e9-40eb-8dbf-431b96474972"
 SOURCE = p.Source("s", "main.public.s", "stream", "k", "topic", [p.Column("a", "BIGINT")], "json")
+EARLIEST = replaced(SOURCE, starting_position="earliest")
 PLAN = p.Plan(p.Project(SOURCE, [p.Expr("a", "`a`")]), p.ResultSink())
 COUNT = p.ChangeAggregate(SOURCE, [], [p.Call("n", "count", ["1"])])
 NOW = dt.datetime.now(dt.UTC)
@@ -73,6 +74,12 @@ def test_an_application_begins_in_each_topic_where_the_other_stopped(monkeypatch
         ({"plan": p.Plan(COUNT, p.ResultSink()).json()}, PLAN, "kafka", ("0A000", f'query "{ID}" has an aggregation')),
         ({}, p.Plan(p.Union([SOURCE, SOURCE]), p.ResultSink()), "kafka", ("0A000", "a set operation")),
         ({"plan": p.Plan(p.Outputs([SOURCE, COUNT]), p.ResultSink()).json()}, PLAN, "kafka", ("0A000", "aggregation")),
+        (
+            {"plan": p.Plan(p.Outputs([SOURCE, EARLIEST]), p.ResultSink()).json()},
+            PLAN,
+            "kafka",
+            ("0A000", "several ways"),
+        ),
         ({}, PLAN, "kinesis", ("0A000", "Kinesis")),
         ({"actual": "running"}, PLAN, "kafka", ("55000", "has not ended")),
         ({"progress": {}}, PLAN, "kafka", ("55000", "before it had read anything")),
