@@ -64,6 +64,7 @@ def configure(level: str, format: str = "text") -> None:
             *FORMATS[format](),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Stderr())),
+        # A line and its end in one write: other processes of the server write into the same log.
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Stderr())),
         cache_logger_on_first_use=True,
     )

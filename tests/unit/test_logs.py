@@ -45,6 +45,16 @@ def test_standard_error_is_another_one_later() -> None:
     assert "a line" in done.stdout and not done.stderr
 
 
+def test_a_line_and_its_end_are_one_write() -> None:
+    """Several processes write into one log: what came between a line and its end would be in the line."""
+    middle = (
+        "import io, sys; wrote = []; sys.stderr = type('', (io.StringIO,), {'write': lambda _, s: wrote.append(s)})()"
+    )
+    code = "\n".join([BEFORE, middle, "log.info('a line'); log.info('b')", "print([w.count('\\n') for w in wrote])"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[1, 1]\n"
+
+
 def test_json_has_an_object_a_line_and_no_values_of_local_variables() -> None:
     code = "\n".join([
         "import structlog; from pgstream import logs; logs.configure('info', 'json'); log = structlog.get_logger()",
