@@ -29,6 +29,8 @@ _FORM = re.compile(
 )
 _INTEGER, _BIGINT = 23, 20
 OWN = "own"
+LAST_WORD_S = 5
+"""How long a session that has ended itself waits to be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class EndBackend(Statement):
         numbers = [await self._value(ctx, a) for a in self.arguments]
         done: bool | None = None
         if None not in numbers:
+            oneself = self.function == "pg_terminate_backend" and numbers[0] == await self._own(ctx)
             if self.function == "pg_cancel_backend" and await ctx.cancel_own(numbers[0] or 0):
                 done = True  # a streaming SELECT, say: its backend rests meanwhile
                 await asyncio.sleep(0)  # whoever ends its own statement gets the error, and no answer
@@ -75,13 +78,18 @@ class EndBackend(Statement):
             if done is None:
                 listed = ", ".join(map(str, numbers))
                 done = await ctx.postgres(f"SELECT pg_catalog.{self.function}({listed})") == "t"
+            elif done and oneself:
+                await asyncio.sleep(LAST_WORD_S)  # whoever ends its own session gets PostgreSQL's last word, no answer
         return Result(ROWS, await self.describe(ctx), rows([done]))
 
     async def _value(self, ctx: Context, argument: str) -> int | None:
         if argument == OWN:
-            return int(await ctx.postgres("SELECT pg_catalog.pg_backend_pid()") or 0)
+            return await self._own(ctx)
         text = ctx.parameters[int(argument[1:]) - 1] if argument[0] == "$" else argument
         return None if text is None else int(text)
+
+    async def _own(self, ctx: Context) -> int:
+        return int(await ctx.postgres("SELECT pg_catalog.pg_backend_pid()") or 0)
 
 
 def find(text: str) -> type[Statement] | None:
