@@ -3,10 +3,13 @@ package org.apache.spark.sql.pgstream
 import scala.collection.mutable.ArrayBuffer
 
 import com.fasterxml.jackson.databind.JsonNode
+import org.apache.hadoop.fs.Path
 import org.apache.kafka.clients.producer.ProducerRecord
 
 import org.apache.spark.SparkContext
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.types._
 
 import Json.Node
@@ -15,24 +18,48 @@ import Json.Node
  * A Kafka topic, exactly once: the rows of a batch and its number in one transaction.
  *
  * It is that of all tasks (`together`), where they are in this process: who reads the topic by event time would take the
- * rows of a task that is behind for late ones. Elsewhere, and in plans of before version 9, each task has its own.
+ * rows of a task that is behind for late ones. Elsewhere, and in plans of before version 9, each task has its own; a query
+ * may move from one to the other in the middle of a batch (docs/decisions/0057).
  */
 class KafkaSink(config: String) extends TaskSink {
-  private val query = Json.read(config).str("query")
+  import KafkaSink._
+
+  private val c = Json.read(config)
+  private val query = c.str("query")
+  private lazy val mark = new TasksMark(checkpoint, c.opt("output"))
   // Of what only writes there, nothing in this process logs in before its tasks do.
   if (config.contains(classOf[MskLogin].getName)) MskLogin.send()
 
-  /** On a cluster, of as many writers as a batch has tasks, that is not asked. */
-  override private[pgstream] def holds(batch: Long): Boolean = {
-    val c = Json.read(config)
-    KafkaSink.isTogether(c, SparkContext.getOrCreate().isLocal) && KafkaSink.writer(c, KafkaSink.All).written >= batch
-  }
+  private val together = c.get("together").asBoolean
+  private def isLocal = SparkContext.getOrCreate().isLocal
+
+  /** Of as many writers as a batch has tasks, that is not asked. */
+  override private[pgstream] def holds(batch: Long): Boolean =
+    together && isLocal && writer(c, All).written >= batch
 
   override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work =
-    KafkaSink.work(config, batch, schemas.head, SparkContext.getOrCreate().isLocal)
+    KafkaSink.work(config, batch, schemas.head, who(batch))
+
+  /**
+   * A batch may have been cut off where tasks were in other processes than now. In this one, the first is written as on the
+   * cluster, where each task's writer knows whether its part is in. There, before the first, the writer of all is asked.
+   */
+  private def who(batch: Long): Writing =
+    if (!together) Alone
+    else if (isLocal) { if (mark.isSet) Alone else Together }
+    else if (mark.isSet) Alone
+    else {
+      val all = writer(c, All)
+      try if (isIn(c, all, batch)) Nobody else { mark.set(); Alone }
+      finally KafkaWriter.close(all)
+    }
 
   override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = {
     KafkaWriter.commitAll(query, batch)
+    if (together && isLocal && mark.isSet) {
+      mark.remove()
+      KafkaWriter.closeAll(query)
+    }
     done.map(_.made.asInstanceOf[Long]).sum
   }
 
@@ -42,8 +69,14 @@ class KafkaSink(config: String) extends TaskSink {
 object KafkaSink {
   type Record = ProducerRecord[Array[Byte], Array[Byte]]
 
-  private def work(config: String, batch: Long, schema: StructType, local: Boolean): TaskSink.Work =
-    (_, task, rows) => writePart(config, schema, batch, task, local, rows)
+  /** Who writes a batch: each task its part, one writer that of all, or nobody, as it is in. */
+  sealed private trait Writing
+  private case object Alone extends Writing
+  private case object Together extends Writing
+  private case object Nobody extends Writing
+
+  private def work(config: String, batch: Long, schema: StructType, writing: Writing): TaskSink.Work =
+    (_, task, rows) => writePart(config, schema, batch, task, writing, rows)
 
   /** Rows of a stateless query are put in event-time order in runs of this many; its input is nearly in order. */
   private val Run = 50000
@@ -60,20 +93,19 @@ object KafkaSink {
 
   private val All = "all"
 
-  private def isTogether(c: JsonNode, local: Boolean): Boolean = local && c.get("together").asBoolean
+  /** An earlier batch may be any: who has no rows writes none, and a group's offset is forgotten some day. */
+  private def isIn(c: JsonNode, writer: KafkaWriter, batch: Long): Boolean = {
+    if (writer.written > batch) throw new StrangeBatchException(c.str("query"), batch, writer.written)
+    writer.written == batch
+  }
 
   private def writer(c: JsonNode, who: String): KafkaWriter =
     KafkaWriter.open(c.str("query"), c.get("attempt").asInt, c.opt("output").map(o => s"o$o-").getOrElse("") + who, c.str("topic"), c.entries("properties"))
 
-  private def writePart(config: String, schema: StructType, batch: Long, task: Int, local: Boolean, all: Iterator[InternalRow]): Long = {
+  private def writePart(config: String, schema: StructType, batch: Long, task: Int, writing: Writing, all: Iterator[InternalRow]): Long = {
     if (!all.hasNext) return 0
     val rows = all.buffered
     val c = Json.read(config)
-    // Of one query's sinks each has writers of its own.
-    val together = isTogether(c, local)
-    val writer = this.writer(c, if (together) All else writerOf(task, rows.head, schema))
-    // An earlier one may be any: who has no rows writes none, and a group's offset is forgotten some day.
-    if (writer.written > batch) throw new StrangeBatchException(c.str("query"), batch, writer.written)
     val format = new RecordFormat(c, schema)
     val order = c.str("order")
     val run = if (order == "all") Int.MaxValue else Run
@@ -83,8 +115,13 @@ object KafkaSink {
       else
         rows.grouped1(run) { records => sorted(records).foreach(send); count += records.length }(format.record)
     }
-    if (!together) writer.write(batch)(part)
-    else part(if (writer.begin(batch)) writer.send else _ => ())
+    // Of one query's sinks each has writers of its own.
+    def own(who: String) = { val w = writer(c, who); isIn(c, w, batch); w }
+    writing match {
+      case Alone => own(writerOf(task, rows.head, schema)).write(batch)(part)
+      case Together => { val all = own(All); part(if (all.begin(batch)) all.send else _ => ()) }
+      case Nobody => part(_ => ())
+    }
     count
   }
 
@@ -102,6 +139,31 @@ object KafkaSink {
     var i = 1
     while (i < records.length && records(i - 1).timestamp <= records(i).timestamp) i += 1
     if (i >= records.length) records else records.sortBy(_.timestamp.longValue)
+  }
+}
+
+/**
+ * In a query's checkpoint: its batches are written by tasks, each alone. So from the first on a cluster to the end of the
+ * first that is not.
+ */
+private class TasksMark(checkpoint: String, output: Option[String]) {
+  private val place = new Path(checkpoint, s"tasks-write${output.getOrElse("")}")
+  private lazy val files = CheckpointFileManager.create(place.getParent, SparkSession.active.sessionState.newHadoopConf())
+  private var known: Option[Boolean] = None
+
+  def isSet: Boolean = {
+    if (known.isEmpty) known = Some(files.exists(place))
+    known.get
+  }
+
+  def set(): Unit = {
+    files.createAtomic(place, overwriteIfPossible = true).close()
+    known = Some(true)
+  }
+
+  def remove(): Unit = {
+    files.delete(place)
+    known = Some(false)
   }
 }
 

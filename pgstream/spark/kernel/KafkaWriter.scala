@@ -26,7 +26,7 @@ class UnendedTransactionException(writer: String, topic: String)
  * transaction that wrote the batch. Opening fences a producer of an earlier start and settles its open transaction, so
  * the offset read after it is final.
  */
-class KafkaWriter(query: String, val attempt: Int, val writer: String, topic: String, properties: Map[String, String]) {
+class KafkaWriter(private val query: String, val attempt: Int, val writer: String, topic: String, properties: Map[String, String]) {
   private val name = s"pgstream-$query-$writer"
   private val position = new TopicPartition(topic, 0)
   Brokers.expect(properties)
@@ -179,7 +179,9 @@ object KafkaWriter {
   def commitAll(query: String, batch: Long): Unit = of(query).filter(_.begun.contains(batch)).asJava.parallelStream.forEach(_.commit(batch))
 
   /** What was begun and does not come in: its writers are closed. */
-  def giveUp(query: String): Unit = of(query).filter(_.begun.nonEmpty).foreach { w => forget(query, w.writer, w); w.close() }
+  def giveUp(query: String): Unit = of(query).filter(_.begun.nonEmpty).foreach(close)
+
+  def close(w: KafkaWriter): Unit = { forget(w.query, w.writer, w); w.close() }
 
   private def of(query: String): Seq[KafkaWriter] = writers.asScala.collect { case ((q, _), w) if q == query => w }.toSeq
 

@@ -94,7 +94,7 @@ object Kernel {
     val c = Json.read(sink)
     val query = c.str("query")
     val made = this.made(sink)
-    made.checkpoint = c.str("checkpoint")
+    (made +: made.parts).foreach(_.checkpoint = c.str("checkpoint"))
     c.opt("ceiling_ms").foreach(ms => made.watermarks = new Watermarks(ms.toLong))
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
     val run = new Run(query, c.get("attempt").asInt, made, bad, late)
