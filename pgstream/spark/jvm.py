@@ -24,7 +24,7 @@ from pgstream import traces
 from pgstream.embedded.child import LAUNCH
 from pgstream.errors import EngineUnavailable
 from pgstream.spark.kernel.build import kernel_jar
-from pgstream.spark.settings import ARENAS, Settings
+from pgstream.spark.settings import ARENAS, TRIM, Settings
 
 log = structlog.get_logger(__name__)
 
@@ -55,13 +55,14 @@ _PATTERNS = {
 
 def flags(settings: Settings, folder: Path) -> list[str]:
     """Java's flags: Spark's own list of opened packages, a small heap, temporary files in the worker's folder."""
-    out = ["-XX:+IgnoreUnrecognizedVMOptions", "--add-modules=jdk.incubator.vector"]
+    out = [*TRIM, "--add-modules=jdk.incubator.vector"]
     out += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPEN]
     out += ["--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED", "--enable-native-access=ALL-UNNAMED"]
     out += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
     memory = settings.memory_mb
-    out += [f"-Xmx{memory}m", f"-Xms{memory // 3}m", "-Xss4m", "-XX:+ExitOnOutOfMemoryError", "-Xshare:auto"]
-    # A heap that begins small is collected at every start and with every batch; so is all of it for Spark's classes.
+    out += [f"-Xmx{memory}m", f"-Xms{memory // 2}m", "-Xss4m", "-XX:+ExitOnOutOfMemoryError", "-Xshare:auto"]
+    # A heap that begins small is collected at every start and with every batch, and grows in steps, for hours, as busy
+    # moments come; so is all of it collected for Spark's classes.
     out += [f"-XX:NewSize={memory // 6}m", "-XX:MetaspaceSize=192m"]
     # What is not needed any more goes back: with Java's own 70 % a heap stays as large as its busiest moment.
     out += ["-XX:MinHeapFreeRatio=30", "-XX:MaxHeapFreeRatio=50"]

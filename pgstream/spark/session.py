@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pgstream.spark.settings import ARENAS, Settings
+from pgstream.spark.settings import ARENAS, TRIM, Settings
 
 _KERNEL = "org.apache.spark.sql.pgstream"
 _STATE = "spark.sql.streaming.stateStore"
@@ -115,7 +115,7 @@ def _executor(settings: Settings) -> list[str]:
     """Flags of executors' JVMs. Those that open Java's packages Spark adds, ``spark.executor.defaultJavaOptions`` its
     own; the jar for MSK lies where ``spark.files`` puts it.
     """
-    out = ["-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", "-Djava.awt.headless=true"]
+    out = [*TRIM, "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", "-Djava.awt.headless=true"]
     return [*out, f"-Dpgstream.msk.jar={Path(settings.msk_jar).name}"] if settings.msk_jar else out
 
 

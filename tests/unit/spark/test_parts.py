@@ -162,7 +162,8 @@ def test_settings_of_a_newer_server_are_read() -> None:
 
 def test_flags_bound_the_heap_and_keep_sparks_openings(tmp_path: Path) -> None:
     given = flags(settings.Settings(memory_mb=512, fast_start=True), tmp_path)
-    assert {"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxHeapFreeRatio=50"} <= set(given)
+    bounds = {"-Xms256m", "-Xmx512m", "-XX:MaxHeapFreeRatio=50"}
+    assert {*bounds, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"} <= set(given)
     assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in given
 
 
