@@ -85,11 +85,11 @@ def watch(s: Stack, kind: str, count: int, load: Load, seconds: float) -> dict[i
 
 
 def named(processes: list[psutil.Process], name: str) -> list[psutil.Process]:
-    """Those of a name; PostgreSQL's come and go."""
+    """Those of a name that begins so; PostgreSQL's come and go."""
     found = []
     for p in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            if p.name() == name:
+            if p.name().startswith(name):
                 found.append(p)
     return found
 
@@ -99,8 +99,8 @@ def spent(s: Stack, seconds: float, work: Any) -> dict[str, float]:
     top = psutil.Process(s.server.process.pid)
     every = top.children(recursive=True)
     parts = {
-        "worker": [p for p in every if p.name() == "java"],
-        "server": [top, *(p for p in every if "python" in p.name())],
+        "worker": named(every, "java"),
+        "server": [top, *named(every, "python")],
     }
     usages = {name: Usage(lambda found=found: found) for name, found in parts.items()}  # type: ignore[misc]
     usages["postgres"] = Usage(lambda: named(tree(top.pid), "postgres"))
@@ -137,8 +137,8 @@ def batches(s: Stack) -> int:
 
 
 def memory(s: Stack) -> dict[str, int]:
-    found = {p.name(): p for p in psutil.Process(s.server.process.pid).children(recursive=True)}
-    return {"worker_mb": found["java"].memory_info().rss >> 20, "threads": found["java"].num_threads()}
+    worker = named(psutil.Process(s.server.process.pid).children(recursive=True), "java")[0]
+    return {"worker_mb": worker.memory_info().rss >> 20, "threads": worker.num_threads()}
 
 
 def main() -> None:

@@ -2,12 +2,14 @@ package org.apache.spark.sql.kafka010.pgstream
 
 import java.time.Duration
 import java.{util => ju}
+import java.util.concurrent.atomic.AtomicLong
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.kafka.clients.consumer.{ConsumerRecord, KafkaConsumer}
+import org.apache.kafka.clients.consumer.ConsumerConfig.{CLIENT_ID_CONFIG, GROUP_ID_CONFIG}
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors.TimeoutException
 import org.apache.spark.{Partition, SparkEnv, TaskContext}
@@ -65,7 +67,7 @@ private object Readers extends PartitionReaderFactory {
 
 private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[InternalRow] with Logging {
   private val range = p.offsetRange
-  private val key = Consumers.Key(range.topicPartition, p.executorKafkaParams, p.includeHeaders)
+  private val key = Consumers.key(p)
   private var consumer: OpenConsumer = _
   private var other: PartitionReader[InternalRow] = _ // Spark's, since something went wrong
   private var at = range.fromOffset
@@ -98,7 +100,7 @@ private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[
     logInfo(s"${range.topicPartition} is read by Spark's reader from offset $at on: ${e.getClass.getName}")
     val failed = consumer
     consumer = null
-    if (failed != null) failed.close()
+    if (failed != null) Consumers.drop(failed)
     Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
     if (e.isInstanceOf[TimeoutException]) OnwardReader.uninterrupted(Brokers.waited(p.executorKafkaParams.asScala))
     // Of a broker that is away both wait no longer together than Spark's reader alone.
@@ -130,7 +132,11 @@ final private class OpenConsumer(key: Consumers.Key) extends Logging {
   type Record = ConsumerRecord[Array[Byte], Array[Byte]]
   val row: Record => UnsafeRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(key.headers)
   var since = 0L // when it was given back
-  private val consumer = new KafkaConsumer[Array[Byte], Array[Byte]](key.params)
+  private val consumer = {
+    val settings = new ju.HashMap[String, Object](key.params)
+    settings.putIfAbsent(CLIENT_ID_CONFIG, s"pgstream-reads-${OpenConsumer.number.incrementAndGet()}")
+    new KafkaConsumer[Array[Byte], Array[Byte]](settings)
+  }
   private var ahead: ju.List[Record] = ju.List.of()
   private var first = 0
   var place = -1L // what was read ends here
@@ -179,14 +185,22 @@ final private class OpenConsumer(key: Consumers.Key) extends Logging {
     catch { case NonFatal(e) => logInfo(s"${key.partition}: ${e.getClass.getName} while a client was closed") }
 }
 
-private object OpenConsumer { val LookMs = 200L }
+private object OpenConsumer {
+  val LookMs = 200L
+  val number = new AtomicLong
+}
 
-/** Clients that nobody reads with now. */
+/**
+ * Clients that nobody reads with now. They are any query's that reads the partition in the same way: one goes on with the
+ * client that stands where it does. Where there is none, and no room for another, it takes the one that was given back
+ * last and jumps: with more queries than places, those that come in turn would else each find that theirs was closed.
+ */
 object Consumers {
   private[pgstream] case class Key(partition: TopicPartition, params: ju.Map[String, Object], headers: Boolean)
   private val IdleMs = 60000L
-  private val idle = mutable.LinkedHashMap[Key, List[OpenConsumer]]()
-  private lazy val most = SparkEnv.get.conf.getInt("spark.kafka.consumer.cache.capacity", 64)
+  private val idle = mutable.HashMap[Key, List[OpenConsumer]]() // the last that was given back is the first
+  private var room: Option[Int] = None
+  private var inUse = 0
   private lazy val closing = {
     // Takes nothing of the task's thread along.
     val t = new Thread(null, () => while (true) { Thread.sleep(IdleMs / 4); look(IdleMs) }, "idle consumers", 0, false)
@@ -194,35 +208,71 @@ object Consumers {
     t.start()
   }
 
-  /** One that goes on at an offset, if there is one. */
-  private[pgstream] def take(key: Key, at: Long): OpenConsumer = synchronized {
-    idle.remove(key).map { all =>
-      val one = all.find(_.place == at).getOrElse(all.head)
-      if (all.tail.nonEmpty) idle(key) = all.filter(_ ne one)
-      one
+  /** Without the group that Spark makes up for each start of a query (`spark.py` says how it begins): nothing is kept in it. */
+  private[pgstream] def key(p: KafkaBatchInputPartition): Key = {
+    val params = new ju.HashMap[String, Object](p.executorKafkaParams)
+    val group = String.valueOf(params.get(GROUP_ID_CONFIG))
+    if (group.startsWith("pgstream-") && group.endsWith("-executor")) params.remove(GROUP_ID_CONFIG)
+    Key(p.offsetRange.topicPartition, params, p.includeHeaders)
+  }
+
+  private[pgstream] def take(key: Key, at: Long): OpenConsumer = {
+    val found = synchronized {
+      val all = idle.getOrElse(key, Nil)
+      val found = all.find(_.place == at).orElse(all.headOption.filter(_ => held + inUse >= most))
+      found.foreach(one => keep(key, all.filter(_ ne one)))
+      inUse += 1
+      found
     }
-  }.getOrElse(new OpenConsumer(key))
+    try found.getOrElse(new OpenConsumer(key))
+    catch { case e: Throwable => synchronized(inUse -= 1); throw e }
+  }
+
+  /** It is not to be used any more. */
+  private[pgstream] def drop(consumer: OpenConsumer): Unit = {
+    synchronized(inUse -= 1)
+    consumer.close()
+  }
 
   private[pgstream] def give(key: Key, consumer: OpenConsumer): Unit = {
-    consumer.since = System.currentTimeMillis()
+    consumer.since = System.nanoTime()
     val over = synchronized {
       closing
-      idle(key) = consumer :: idle.remove(key).getOrElse(Nil)
-      if (held > most) idle.remove(idle.head._1).get else Nil
+      inUse -= 1
+      idle(key) = consumer :: idle.getOrElse(key, Nil)
+      Option.when(held + inUse > most) {
+        val (of, oldest) = idle.iterator.map { case (k, all) => (k, all.last) }.minBy(_._2.since)
+        keep(of, idle(of).init)
+        oldest
+      }
     }
     over.foreach(_.close())
   }
+
+  private def keep(key: Key, all: List[OpenConsumer]): Unit = if (all.isEmpty) idle.remove(key) else idle(key) = all
+
+  /** How many there are room for. */
+  def most: Int = synchronized {
+    if (room.isEmpty) bound(SparkEnv.get.conf.getInt("spark.kafka.consumer.cache.capacity", 64))
+    room.get
+  }
+
+  def bound(places: Int): Unit = synchronized { room = Some(places) }
+
+  /** How many were made since this process began. */
+  def made: Long = OpenConsumer.number.get
 
   def held: Int = synchronized(idle.valuesIterator.map(_.size).sum)
 
   /** Close those that nobody has read with for so long. */
   def look(ms: Long): Unit = {
-    val until = System.currentTimeMillis() - ms
+    val until = System.nanoTime() - ms * 1000000
     val over = synchronized {
-      val (old, young) = idle.toSeq.flatMap { case (key, all) => all.map(key -> _) }.partition(_._2.since <= until)
-      idle.clear()
-      for ((key, one) <- young) idle(key) = idle.getOrElse(key, Nil) :+ one
-      old.map(_._2)
+      idle.toSeq.flatMap { case (key, all) =>
+        val (young, old) = all.partition(_.since - until > 0)
+        keep(key, young)
+        old
+      }
     }
     over.foreach(_.close())
   }

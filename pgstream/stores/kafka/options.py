@@ -211,7 +211,7 @@ _READING = (
         "kafka.consumer.",
         Kind.TEXT,
         "Consumer settings of a source that tune how it fetches: client.rack reads from the replica that is near, "
-        "group.id names the consumer group (otherwise one that begins with pgstream- and the query's id).",
+        "group.id names a consumer group, in which nothing is committed (otherwise clients have none).",
         prefix=True,
         example="kafka.consumer.client.rack",
         only=FETCHING,
