@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.server import broker
@@ -25,13 +27,16 @@ def main() -> int:
     with broker(folder / "kafka") as kafka:
         soak = Soak(folder, kafka, args.seed, kills=not args.calm)
         try:
-            told = time.monotonic()
+            told, memory = time.monotonic(), [soak.memory()]
             while time.monotonic() < end:
                 soak.step()
                 if time.monotonic() > told + 30:
                     told = time.monotonic()
-                    print(f"{dict(soak.done)}, {soak.looker.looks} looks, {soak.memory()} MB", flush=True)
+                    memory.append(soak.memory())
+                    print(f"{dict(soak.done)}, {soak.looker.looks} looks, {memory[-1]} MB", flush=True)
             soak.end()
+            if args.calm:
+                print(f"memory from the second quarter to the last: {grown(memory)}", flush=True)
             print(f"well: {dict(soak.done)}, {soak.looker.looks} looks, {soak.load.sent} events", flush=True)
         except BaseException:
             print(f"the server's log is in {soak.server.log}", file=sys.stderr)
@@ -40,6 +45,19 @@ def main() -> int:
             soak.close()
     shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def grown(memory: Sequence[dict[str, int]]) -> str:
+    """How the mean of each part's megabytes has changed; the first quarter is that of classes and caches."""
+    quarter = len(memory) // 4
+    out = []
+    for part in memory[0]:
+        before, after = (
+            statistics.mean(m[part] for m in some or memory)
+            for some in (memory[quarter : 2 * quarter], memory[len(memory) - quarter :])
+        )
+        out.append(f"{part} {before:.0f} to {after:.0f} MB ({(after / before - 1) * 100:+.1f} %)")
+    return ", ".join(out)
 
 
 if __name__ == "__main__":
