@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -16,9 +17,9 @@ ARENAS = {"MALLOC_ARENA_MAX": "2"}
 """In the environment of all JVMs, unless it says otherwise: what RocksDB takes and gives back is torn into pieces over
 the arenas of glibc, eight for each core. 250 cycles of ``make leaks`` left 70 MB more with those, and they grew still.
 """
-TRIM = ["-XX:+IgnoreUnrecognizedVMOptions", "-XX:TrimNativeHeapInterval=60000"]
+TRIM = ["-XX:+IgnoreUnrecognizedVMOptions", *(["-XX:TrimNativeHeapInterval=60000"] if sys.platform == "linux" else [])]
 """Flags of all JVMs: each minute glibc gives back what is free, a hundred megabytes after an hour of queries that come
-and go. Versions of Java that are without it do not mind.
+and go. Versions of Java that are without it do not mind; where there is no glibc, Java would say so at each start.
 """
 _IN_ONE_JVM = re.compile(r"local(\[[^\]]*\])?\Z")
 

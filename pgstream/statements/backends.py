@@ -78,7 +78,7 @@ class EndBackend(Statement):
             if done is None:
                 listed = ", ".join(map(str, numbers))
                 done = await ctx.postgres(f"SELECT pg_catalog.{self.function}({listed})") == "t"
-            elif done and oneself:
+            elif oneself:
                 await asyncio.sleep(LAST_WORD_S)  # whoever ends its own session gets PostgreSQL's last word, no answer
         return Result(ROWS, await self.describe(ctx), rows([done]))
 

@@ -68,6 +68,7 @@ private object Readers extends PartitionReaderFactory {
 private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[InternalRow] with Logging {
   private val range = p.offsetRange
   private val key = Consumers.key(p)
+  private val start = String.valueOf(p.executorKafkaParams.get(GROUP_ID_CONFIG)) // Spark names one for each
   private var consumer: OpenConsumer = _
   private var other: PartitionReader[InternalRow] = _ // Spark's, since something went wrong
   private var at = range.fromOffset
@@ -84,7 +85,7 @@ private class OnwardReader(p: KafkaBatchInputPartition) extends PartitionReader[
     val record = OnwardReader.uninterrupted {
       if (consumer == null) {
         Brokers.expect(p.executorKafkaParams.asScala)
-        consumer = Consumers.take(key, at)
+        consumer = Consumers.take(key, at, start)
       }
       consumer.next(at, range.untilOffset, OnwardReader.share(p.pollTimeoutMs))
     }
@@ -132,6 +133,7 @@ final private class OpenConsumer(key: Consumers.Key) extends Logging {
   type Record = ConsumerRecord[Array[Byte], Array[Byte]]
   val row: Record => UnsafeRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(key.headers)
   var since = 0L // when it was given back
+  var start = "" // by whom it is used, or was last
   private val consumer = {
     val settings = new ju.HashMap[String, Object](key.params)
     settings.putIfAbsent(CLIENT_ID_CONFIG, s"pgstream-reads-${OpenConsumer.number.incrementAndGet()}")
@@ -199,6 +201,8 @@ object Consumers {
   private[pgstream] case class Key(partition: TopicPartition, params: ju.Map[String, Object], headers: Boolean)
   private val IdleMs = 60000L
   private val idle = mutable.HashMap[Key, List[OpenConsumer]]() // the last that was given back is the first
+  private val starts = mutable.LinkedHashMap[String, Long]() // when each was first seen here
+  private val MostStarts = 10000
   private var room: Option[Int] = None
   private var inUse = 0
   private lazy val closing = {
@@ -216,15 +220,22 @@ object Consumers {
     Key(p.offsetRange.topicPartition, params, p.includeHeaders)
   }
 
-  private[pgstream] def take(key: Key, at: Long): OpenConsumer = {
+  /**
+   * A client of another start that stands there may have records at hand that it was given before this one began: of a topic,
+   * even, that was deleted and made anew. So it is taken only if it was in use since then.
+   */
+  private[pgstream] def take(key: Key, at: Long, start: String): OpenConsumer = {
     val found = synchronized {
+      val began = starts.getOrElseUpdate(start, System.nanoTime())
+      if (starts.size > MostStarts) starts -= starts.head._1
       val all = idle.getOrElse(key, Nil)
-      val found = all.find(_.place == at).orElse(all.headOption.filter(_ => held + inUse >= most))
+      val found = all.find(one => one.place == at && (one.start == start || one.since - began > 0))
+        .orElse(all.find(_.place != at).filter(_ => held + inUse >= most))
       found.foreach(one => keep(key, all.filter(_ ne one)))
       inUse += 1
       found
     }
-    try found.getOrElse(new OpenConsumer(key))
+    try { val one = found.getOrElse(new OpenConsumer(key)); one.start = start; one }
     catch { case e: Throwable => synchronized(inUse -= 1); throw e }
   }
 

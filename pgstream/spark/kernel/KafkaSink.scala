@@ -33,21 +33,31 @@ class KafkaSink(config: String) extends TaskSink {
   private val together = c.get("together").asBoolean
   private def isLocal = SparkContext.getOrCreate().isLocal
 
-  /** Of as many writers as a batch has tasks, that is not asked. */
+  /** Or any of it, where tasks write: what one has written another may not be kept from. */
   override private[pgstream] def holds(batch: Long): Boolean =
-    together && isLocal && writer(c, All).written >= batch
+    if (together && isLocal && !mark.isSet) writer(c, All).written >= batch
+    else KafkaWriter.anyIn(s"$query-${prefix(c)}", batch, c.entries("properties"))
 
   override private[pgstream] def begin(batch: Long, schemas: Seq[StructType]): TaskSink.Work =
     KafkaSink.work(config, batch, schemas.head, who(batch))
 
+  /** The batch that this process has begun with as on a cluster. */
+  private var first = -1L
+
   /**
    * A batch may have been cut off where tasks were in other processes than now. In this one, the first is written as on the
-   * cluster, where each task's writer knows whether its part is in. There, before the first, the writer of all is asked.
+   * cluster, where each task's writer knows whether its part is in; the next one begins when Spark has noted that. There,
+   * before the first, the writer of all is asked.
    */
   private def who(batch: Long): Writing =
     if (!together) Alone
-    else if (isLocal) { if (mark.isSet) Alone else Together }
-    else if (mark.isSet) Alone
+    else if (isLocal && mark.isSet && (first < 0 || first == batch)) {
+      first = batch
+      if (isIn(c, writer(c, All), batch)) Nobody else Alone
+    } else if (isLocal) {
+      if (mark.isSet) { KafkaWriter.closeAll(query); mark.remove() }
+      Together
+    } else if (mark.isSet) Alone
     else {
       val all = writer(c, All)
       try if (isIn(c, all, batch)) Nobody else { mark.set(); Alone }
@@ -56,10 +66,6 @@ class KafkaSink(config: String) extends TaskSink {
 
   override private[pgstream] def end(batch: Long, done: Seq[TaskSink.Done]): Long = {
     KafkaWriter.commitAll(query, batch)
-    if (together && isLocal && mark.isSet) {
-      mark.remove()
-      KafkaWriter.closeAll(query)
-    }
     done.map(_.made.asInstanceOf[Long]).sum
   }
 
@@ -99,8 +105,11 @@ object KafkaSink {
     writer.written == batch
   }
 
+  /** Of one query's sinks each has writers of its own. */
+  private def prefix(c: JsonNode): String = c.opt("output").map(o => s"o$o-").getOrElse("")
+
   private def writer(c: JsonNode, who: String): KafkaWriter =
-    KafkaWriter.open(c.str("query"), c.get("attempt").asInt, c.opt("output").map(o => s"o$o-").getOrElse("") + who, c.str("topic"), c.entries("properties"))
+    KafkaWriter.open(c.str("query"), c.get("attempt").asInt, prefix(c) + who, c.str("topic"), c.entries("properties"))
 
   private def writePart(config: String, schema: StructType, batch: Long, task: Int, writing: Writing, all: Iterator[InternalRow]): Long = {
     if (!all.hasNext) return 0
@@ -115,7 +124,6 @@ object KafkaSink {
       else
         rows.grouped1(run) { records => sorted(records).foreach(send); count += records.length }(format.record)
     }
-    // Of one query's sinks each has writers of its own.
     def own(who: String) = { val w = writer(c, who); isIn(c, w, batch); w }
     writing match {
       case Alone => own(writerOf(task, rows.head, schema)).write(batch)(part)
@@ -143,8 +151,8 @@ object KafkaSink {
 }
 
 /**
- * In a query's checkpoint: its batches are written by tasks, each alone. So from the first on a cluster to the end of the
- * first that is not.
+ * In a query's checkpoint: its batches are written by tasks, each alone. So from the first on a cluster to the first that
+ * is not, and in Spark's log.
  */
 private class TasksMark(checkpoint: String, output: Option[String]) {
   private val place = new Path(checkpoint, s"tasks-write${output.getOrElse("")}")

@@ -178,6 +178,21 @@ object KafkaWriter {
   /** In the process of the tasks, all of which are done: the ends of the transactions of the query's sinks. */
   def commitAll(query: String, batch: Long): Unit = of(query).filter(_.begun.contains(batch)).asJava.parallelStream.forEach(_.commit(batch))
 
+  /** Whether any task's writer of a sink (`prefix`: its query and what its writers begin with) has a batch, or may have. */
+  def anyIn(prefix: String, batch: Long, properties: Map[String, String]): Boolean = {
+    val admin = Admin.create(adminProperties(properties).asInstanceOf[Map[String, AnyRef]].asJava)
+    try {
+      val ours = admin.listConsumerGroups().valid().get().asScala.map(_.groupId).filter { g =>
+        g.startsWith(s"pgstream-$prefix") && g.stripPrefix(s"pgstream-$prefix").matches("[pt][0-9]+")
+      }
+      val asked = ours.map(_ -> new ListConsumerGroupOffsetsSpec()).toMap.asJava
+      val stable = new ListConsumerGroupOffsetsOptions().requireStable(true)
+      ours.nonEmpty && admin.listConsumerGroupOffsets(asked, stable).all().get().asScala.exists { case (_, offsets) =>
+        offsets.isEmpty || offsets.values.asScala.exists(o => o == null || o.offset >= batch)
+      }
+    } finally admin.close()
+  }
+
   /** What was begun and does not come in: its writers are closed. */
   def giveUp(query: String): Unit = of(query).filter(_.begun.nonEmpty).foreach(close)
 

@@ -94,7 +94,6 @@ object Kernel {
     val c = Json.read(sink)
     val query = c.str("query")
     val made = this.made(sink)
-    (made +: made.parts).foreach(_.checkpoint = c.str("checkpoint"))
     c.opt("ceiling_ms").foreach(ms => made.watermarks = new Watermarks(ms.toLong))
     c.opt("fail_after").foreach(m => made.failAfter = Some(badRecord(m)))
     val run = new Run(query, c.get("attempt").asInt, made, bad, late)
@@ -135,11 +134,16 @@ object Kernel {
     if (!run.stream.isActive) Watch.onTerminated(run.stream.runId)
   }
 
-  private def made(sink: String): BatchSink = Json.read(sink).str("type") match {
-    case "result" => new ResultSink(sink)
-    case "outputs" => new OutputsSink(sink, taskSink)
-    case "real time" => new RealTimeSink(sink)
-    case _ => taskSink(sink)
+  private def made(sink: String): BatchSink = {
+    val c = Json.read(sink)
+    val made = c.str("type") match {
+      case "result" => new ResultSink(sink)
+      case "outputs" => new OutputsSink(sink, taskSink)
+      case "real time" => new RealTimeSink(sink)
+      case _ => taskSink(sink)
+    }
+    (made +: made.parts).foreach(_.checkpoint = c.str("checkpoint"))
+    made
   }
 
   /** Let the batch that has failed end before the bad record that it failed by. False: it must not, or cannot. */

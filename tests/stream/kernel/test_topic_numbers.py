@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from tests.server import Kafka
+from tests.server import Kafka, within
 
 pytestmark = [pytest.mark.stream, pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")]
 
@@ -68,3 +68,22 @@ def test_an_offset_that_gets_no_end_is_an_error(spark: SparkSession, kafka: Kafk
         written(spark, kafka, "unended", **soon)
     other.producer.abort_transaction(30)
     assert written(spark, kafka, "unended") == -1
+
+
+def test_which_batch_any_task_has_written(spark: SparkSession, kafka: Kafka) -> None:
+    jvm: Any = spark._jvm
+    settings = jvm.PythonUtils.toScalaMap({"bootstrap.servers": kafka.bootstrap})
+    writers = getattr(getattr(jvm.org.apache.spark.sql.pgstream, "KafkaWriter$"), "MODULE$")
+
+    def any_in(prefix: str, batch: int) -> bool:
+        return bool(writers.anyIn(prefix, batch, settings))
+
+    assert not any_in("several-", 0)
+    for writer, number in (("t0", 3), ("p12", 4), ("o1-t1", 6), ("all", 9), ("bad-a-p0", 9)):
+        Offset(kafka, f"pgstream-several-{writer}", number).producer.commit_transaction(30)
+    Offset(kafka, "pgstream-several-2-t0", 9).producer.commit_transaction(30)
+    within(30, lambda: any_in("several-", 4) and not any_in("several-", 5))
+    within(30, lambda: any_in("several-o1-", 6) and not any_in("several-o1-", 7))
+    other = Offset(kafka, "pgstream-several-t1", 1)  # whether that comes in is not known
+    assert any_in("several-", 5)
+    other.producer.abort_transaction(30)
